@@ -14,6 +14,8 @@ from urllib.parse import quote
 from backends.contract.container_engines import find_engine, no_engine, not_allowed, usual_sockets
 from backends.contract.host import Host
 from workbench.errors import BackendUnreachable, FabricError, NotAllowed, RunnerError
+from workbench.learner.guard import container_creation
+from workbench.learner.guard.container_creation import CONFLICT, LABEL_HOME, NOT_FOUND
 from workbench.learner.platform.engine_client import (
     EngineRefused,
     EngineRequest,
@@ -21,111 +23,13 @@ from workbench.learner.platform.engine_client import (
     version_to_speak,
 )
 
-CREATE: Final = "libpod/containers/create"
-CPU_PERIOD: Final = 100_000
-_UNLIMITED: Final = 1 << 64
-"""2^64: added to -1 it gives the unsigned number for no limit."""
-
-_NANO: Final = 1_000_000_000
-
-
-def gpu_document(name: str, document: Mapping[str, Any], slots: Sequence[str]) -> dict[str, Any]:
-    """Convert a container's configuration from Docker's API to podman's own API, which can pass GPUs by CDI.
-
-    Args:
-        name: the container's name.
-        document: the configuration for Docker's API.
-        slots: UUIDs of the GPUs; NVIDIA's toolkit has generated their CDI specification.
-    """
-    host = document["HostConfig"]
-    network = host["NetworkMode"]
-    podman_document: dict[str, Any] = {
-        "name": name,
-        "image": document["Image"],
-        "hostname": document["Hostname"],
-        "entrypoint": document["Entrypoint"],
-        "command": document["Cmd"],
-        "work_dir": document["WorkingDir"],
-        "env": dict(entry.split("=", 1) for entry in document["Env"]),
-        "labels": document["Labels"],
-        "stop_timeout": document["StopTimeout"],
-        "remove": host["AutoRemove"],
-        "mounts": [_mount(mount) for mount in host.get("Mounts") or map(_parsed, host["Binds"])],
-        "netns": {"nsmode": "bridge"},
-        "cap_drop": host["CapDrop"],
-        "no_new_privileges": True,
-        "shm_size": host["ShmSize"],
-        "log_configuration": {"driver": "none"},
-        "hostadd": host.get("ExtraHosts") or [],
-        "portmappings": [_port(port, bound) for port, bound in (host.get("PortBindings") or {}).items()],
-        "devices": [{"path": f"nvidia.com/gpu={slot}"} for slot in slots],
-        "resource_limits": _limits(host),
-        "r_limits": [
-            {
-                "type": f"RLIMIT_{limit['Name'].upper()}",
-                "soft": limit["Soft"] % _UNLIMITED,
-                "hard": limit["Hard"] % _UNLIMITED,
-            }
-            for limit in host.get("Ulimits") or ()
-        ],
-    }
-    if network != "bridge":
-        endpoint = document["NetworkingConfig"]["EndpointsConfig"][network]
-        podman_document["networks"] = {network: {"aliases": endpoint["Aliases"]}}
-    return podman_document
-
-
-def _mount(mount: Mapping[str, Any]) -> dict[str, Any]:
-    propagation = mount.get("BindOptions", {}).get("Propagation")
-    options = ["rbind", "ro" if mount["ReadOnly"] else "rw", *mount.get("Options", ())]
-    options += [propagation] if propagation else []
-    return {
-        "type": "bind",
-        "source": mount["Source"],
-        "destination": mount["Target"],
-        "options": options,
-    }
-
-
-def _parsed(bound: str) -> dict[str, Any]:
-    """Parse the bind syntax ``source:target:options``, which is used with SELinux."""
-    source, target, options = bound.rsplit(":", 2)
-    mode, *rest = options.split(",")
-    return {"Source": source, "Target": target, "ReadOnly": mode == "ro", "Options": rest}
-
-
-def _port(port: str, bound: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    number, _, protocol = port.partition("/")
-    return {
-        "container_port": int(number),
-        "host_port": int(bound[0]["HostPort"]),
-        "host_ip": bound[0]["HostIp"],
-        "protocol": protocol,
-    }
-
-
-def _limits(host: Mapping[str, Any]) -> dict[str, Any]:
-    limits: dict[str, Any] = {}
-    if nano := host.get("NanoCpus"):
-        limits["cpu"] = {"period": CPU_PERIOD, "quota": nano * CPU_PERIOD // _NANO}
-    if memory := host.get("Memory"):
-        limits["memory"] = {"limit": memory, "swap": host["MemorySwap"]}
-    return limits
-
-
 ANSWER_SECONDS: Final = 60.0
 REMOVE_SECONDS: Final = 3.0
 REMOVE_TRIES: Final = 10
 LOOK_SECONDS: Final = 3.0
 """How long to wait for the engine's notice that a container was removed, before the container is inspected."""
-NOT_FOUND: Final = 404
 REPAIRED: Final = 25
 """The first major version of Docker whose restart keeps running containers with AutoRemove."""
-
-CONFLICT: Final = 409
-
-LABEL_HOME: Final = "fabric.home"
-"""The label of containers and networks that names the home of their job by its uuid."""
 
 
 class Engine:
@@ -254,17 +158,31 @@ class Engine:
         Raises:
             EngineRefused: the engine refuses the configuration.
         """
-        target, document = f"containers/create?name={name}", body
-        if body["HostConfig"].get("DeviceRequests") and self.is_podman:
-            target, document = CREATE, gpu_document(name, body, slots)
-        try:
-            self.ask("POST", target, document)
-            return True
-        except EngineRefused as error:
-            # Podman answers with this message and another status if two are created at the same instant.
-            if error.status == CONFLICT or "name is already in use" in error.message:
-                return False
-            raise
+        return container_creation.create(self.ask, name, body, slots, is_podman=self._needs_podman(body))
+
+    def ensure(self, name: str, body: Mapping[str, Any], slots: Sequence[str], home: str) -> bool:
+        """Create a container of a home; one that is there is kept if it is equal or runs, else replaced.
+
+        Returns:
+            Whether the container is equal to the document.
+
+        Raises:
+            NameTaken: there is one of another home.
+            EngineRefused: the engine refuses the configuration.
+        """
+        return container_creation.ensure(
+            self.ask,
+            name,
+            body,
+            slots,
+            home=home,
+            is_podman=self._needs_podman(body),
+            remove=lambda: self.remove(name),
+        )
+
+    def _needs_podman(self, body: Mapping[str, Any]) -> bool:
+        """Return whether it is podman, which is asked only where GPUs are requested."""
+        return bool(body["HostConfig"].get("DeviceRequests")) and self.is_podman
 
     def inspect(self, name: str) -> dict[str, Any] | None:
         """Return the document of a container, None if it does not exist."""
@@ -332,13 +250,7 @@ class Engine:
         Raises:
             EngineRefused: the engine has no addresses left, or refuses the network.
         """
-        if self._found("GET", f"networks/{name}") is None:
-            body = {"Name": name, "Labels": dict(labels), "CheckDuplicate": True}
-            try:
-                self.ask("POST", "networks/create", body)
-            except EngineRefused as error:
-                if error.status != CONFLICT:
-                    raise
+        container_creation.create_network(self.ask, name, labels)
 
     def remove_network(self, home: str, name: str) -> bool:
         """Remove a network if its label names the home; False while containers use it.

@@ -9,9 +9,10 @@ import socket
 from collections.abc import Sequence
 from typing import Any, Final
 
-from runners.container.engine import NOT_FOUND, Engine
+from runners.container.engine import Engine
 from runners.container.environment import MODEL
 from workbench.errors import BackendUnreachable, NotRunning, RunnerError
+from workbench.learner.guard.container_creation import NOT_FOUND
 from workbench.learner.platform.engine_client import EngineRefused
 
 _CHUNK_BYTES: Final = 65536

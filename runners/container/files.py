@@ -13,11 +13,12 @@ from pathlib import PurePosixPath
 from typing import BinaryIO, Final
 from urllib.parse import quote
 
-from runners.container.engine import NOT_FOUND, Engine
+from runners.container.engine import Engine
 from runners.container.environment import PROMISED
 from runners.interface import FileEntry
 from runners.shared.job_files import ROOTS, WORKING, JobFiles, JobPath, split
 from workbench.errors import FabricError, InputMissing, NotAllowed, RunnerError
+from workbench.learner.guard.container_creation import NOT_FOUND
 
 MOUNTS: Final = {
     "results": PROMISED["RESULT_DIR"],

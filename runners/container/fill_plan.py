@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from runners.container.engine import Engine
-from runners.container.environment import ENVIRONMENT, SECRETS
+from runners.container.environment import ENVIRONMENT
 from runners.container.image import path_of
 from runners.container.permissions import is_guarded, relabelled
-from runners.container.plan import AGENT_FILE, LABEL_PLAN, LABEL_SLOTS, digest_of
+from runners.container.plan import AGENT_FILE
 from runners.container.requirements import ImageEnvironment
 from runners.shared.agents import Agent
-from runners.shared.environment import CHOSEN, gpu_variables
+from runners.shared.environment import CHOSEN
+from workbench.learner.guard.container_creation import filled
 from workbench.values import dataclass
 
 BY_ENVIRONMENT: Final = "FABRIC_CONTAINER_GPUS"
@@ -42,45 +43,33 @@ class PlanValues:
             secrets: the path of the learner's files of secrets without suffix, or empty.
             limits: names of the ``Ulimits`` that the engine may raise.
         """
+        return filled(self.prepared(planned, limits), slots, secrets)
+
+    def prepared(self, planned: Mapping[str, Any], limits: Sequence[str]) -> dict[str, Any]:
+        """Return a container's configuration without what is chosen when it starts: GPUs, and the files of secrets."""
         document: dict[str, Any] = json.loads(json.dumps(planned))
         host = document["HostConfig"]
         host["AutoRemove"] = self.engine.may_remove_by_itself
         for mount in host["Mounts"]:
-            mount["Source"] = self._source(mount, secrets)
+            mount["Source"] = self._source(mount)
         if is_guarded(self.engine.host, self.engine):
             host["Binds"] = relabelled(host.pop("Mounts"))
         host["Ulimits"] = [limit for limit in host["Ulimits"] if limit["Name"] in limits]
-        if slots:
-            self._give_gpus(host, slots)
-        gpus = gpu_variables(tuple(slots))
+        if host.get("DeviceRequests") and _by_environment(self.engine):
+            del host["DeviceRequests"]
         path = path_of(self.image)
         document["Env"] = [
-            f"{name}={gpus[name]}"
-            if (name := entry.partition("=")[0]) in gpus
-            else entry.replace(CHOSEN, path)
-            if name == "PATH"
-            else entry
-            for entry in document["Env"]
+            entry.replace(CHOSEN, path) if entry.startswith("PATH=") else entry for entry in document["Env"]
         ]
-        document["Labels"] |= {LABEL_SLOTS: ",".join(slots), LABEL_PLAN: digest_of(document)}
         return document
 
-    def _source(self, mount: Mapping[str, Any], secrets: str) -> str:
+    def _source(self, mount: Mapping[str, Any]) -> str:
         source = str(mount["Source"])
-        if mount["Target"] == SECRETS:
-            return f"{secrets}.sh"
         if mount["Target"] == ENVIRONMENT and self.environment is not None:
             return self.environment.folder
         if source == AGENT_FILE:
             return self.agent.importable
         return program_of(self.agent) if source.startswith(AGENT_FILE) else source
-
-    def _give_gpus(self, host: dict[str, Any], slots: Sequence[str]) -> None:
-        """Request the GPUs in the form that the engine supports."""
-        if _by_environment(self.engine):
-            del host["DeviceRequests"]
-        else:
-            host["DeviceRequests"][0]["DeviceIDs"] = list(slots)
 
 
 def program_of(agent: Agent) -> str:

@@ -14,21 +14,13 @@ from functools import cached_property
 from typing import Any, Final
 
 from backends.contract.host import Host
-from runners.container.engine import CONFLICT, LABEL_HOME, NOT_FOUND, Engine
+from runners.container.engine import Engine
 from runners.container.environment import ENVIRONMENT, MODEL, folders, inside_folder
 from runners.container.fill_plan import PlanValues, program_of
 from runners.container.image import image_document, need_image
 from runners.container.limits import Limits, is_refused, tries
 from runners.container.permissions import grant_access, user_of
-from runners.container.plan import (
-    LABEL_PLAN,
-    LABEL_SLOTS,
-    acts_of,
-    labels,
-    network_name,
-    ref_of_labels,
-    refusals,
-)
+from runners.container.plan import acts_of, labels, network_name, ref_of_labels, refusals
 from runners.container.requirements import EnvironmentBuild, ImageEnvironment
 from runners.container.stores import link_of, own_folders
 from runners.interface import LaunchPlan, LaunchProgress, LaunchRequest
@@ -40,6 +32,7 @@ from runners.shared.data_stores import data_of
 from runners.shared.earlier_files import bring_earlier_files
 from runners.shared.environment import gpu_variables, job_folders, marker, secrets_stem
 from runners.shared.gpu_leases import Leased, lease, lease_text
+from runners.shared.hand_over import HandOver
 from runners.shared.host_facts import HostFacts
 from runners.shared.launch_document import check_secrets, check_supported, ref_of
 from runners.shared.startup import AgentStarts, submitted_file
@@ -49,31 +42,27 @@ from workbench.job import short_id
 from workbench.learner.boot.sh_launch import render_secrets
 from workbench.learner.determined_jobs import STOP_ANSWER
 from workbench.learner.guard.container_command import REASON, start_failure
+from workbench.learner.guard.container_creation import (
+    CONFLICT,
+    LABEL_SLOTS,
+    NOT_FOUND,
+    SECRETS_SUFFIX,
+    NameTaken,
+    Reason,
+    no_addresses,
+    refusal,
+    taken,
+)
 from workbench.learner.platform.engine_client import EngineRefused, EngineRequest
 
 
-def lease_for_containers(
-    request: LaunchRequest, learners: Sequence[int], host: Host, site: HostFacts, engine: Engine
-) -> Leased:
-    """Lease the slots of these learners, and check that no other container uses them.
-
-    Raises:
-        SlotsBusy: not enough are free; none is held then.
-        LaunchRefused: the host does not have so many.
-    """
-    leased = lease(request, learners, host, site)
-    if leased.lock is None:
-        return leased
-    try:
-        taken = _in_containers(engine, request)
-        for uuids in leased.by_learner.values():
-            for uuid in uuids:
-                if uuid in taken:
-                    raise SlotsBusy(f"waits for GPU {uuid}: {taken[uuid]} has a container with it")
-    except BaseException:
-        leased.release()
-        raise
-    return leased
+def refuse_gpus_in_containers(leased: Leased, request: LaunchRequest, engine: Engine) -> None:
+    """Raise SlotsBusy where another attempt's container has leased GPUs: its agent was killed, and it is not over."""
+    taken = _in_containers(engine, request) if leased.lock is not None else {}
+    for uuids in leased.by_learner.values():
+        for uuid in uuids:
+            if uuid in taken:
+                raise SlotsBusy(f"waits for GPU {uuid}: {taken[uuid]} has a container with it")
 
 
 def _in_containers(engine: Engine, request: LaunchRequest) -> dict[str, str]:
@@ -91,6 +80,9 @@ def _in_containers(engine: Engine, request: LaunchRequest) -> dict[str, str]:
                 found[uuid] = f"job {short_id(ref.job_id)}" if ref else "another"
     return found
 
+
+TICKET_FORMAT: Final = 2
+"""Waiters before it cannot start containers: they refuse the ticket, and the job waits here."""
 
 ENDS: Final = ("control", "output", "result", "exit")
 """The named pipes between an agent and its container, and within it, for setup and command each."""
@@ -130,9 +122,15 @@ class ContainerLaunch:
         self._refuse()
         image = need_image(self._engine, self._request, self._progress)
         filling = self._prepare(waiting, image)
-        leased = lease_for_containers(self._request, waiting, self._host, self._site, self._engine)
+        try:
+            leased = lease(self._request, waiting, self._host, self._site)
+        except SlotsBusy as busy:
+            self._agent_starts.check_all_wait(waiting, busy)
+            self._hand_over(waiting, filling, busy)
+            return
         started = False
         try:
+            refuse_gpus_in_containers(leased, self._request, self._engine)
             self._start(waiting, filling, leased)
             started = True
         finally:
@@ -208,12 +206,68 @@ class ContainerLaunch:
         copied = [data for data in data_of(self._request) if data.store.is_copied]
         return [link_of(self._request, learner, self._site, data) for learner in learners for data in copied]
 
+    # Waiting
+
+    def _hand_over(self, waiting: Sequence[int], filling: PlanValues, busy: SlotsBusy) -> None:
+        """Give the attempt to the host's waiter; when it starts, its agents create the containers.
+
+        Raises:
+            SlotsBusy: the host has no waiter, or it is not known which limits the engine can raise: the controller
+                keeps the job waiting.
+        """
+        hand_over = HandOver(self._plan, self._host, self._site, filling.agent, busy)
+        if (limits := self._limits.find(image_of(self._request))) is None:
+            raise busy
+        self._progress(busy.message, stage="waiting")
+        # What a launch left that was cut off would hold GPUs and addresses meanwhile.
+        self._clear(waiting)
+        secrets = secrets_with(self._request, self._site)
+        _exports(secrets)
+        self._write_scripts(waiting)
+        files = {}
+        for learner in waiting:
+            folder = self._attempt.learner(learner)
+            info = {**self._container_info(learner), "create": self._creation(learner, filling, limits)}
+            files[str(folder.path / "container.json")] = json.dumps(info) + "\n"
+            files[str(folder.launch)] = json.dumps(self._document(learner, filling.agent, (), "")) + "\n"
+        self._host.call("write_files", files=files)
+        hand_over.give(
+            waiting,
+            {**self._site.environment, **_variables(filling)},
+            format=TICKET_FORMAT,
+            shell_secrets_suffix=SECRETS_SUFFIX,
+            needs_port=False,
+            binds_cpus=False,
+        )
+
+    def _creation(self, learner: int, filling: PlanValues, limits: Sequence[str]) -> dict[str, Any]:
+        """Return what a learner's agent needs to know to create its container."""
+        attempt = self._request.attempt
+        document = filling.prepared(self._plan.learners[learner - 1].native["container"], limits)
+        # Its name may stand for another image by then, and this one was prepared for.
+        document["Image"] = filling.image["Id"]
+        network = network_name(attempt)
+        return {
+            "document": document,
+            "podman": "DeviceRequests" in document["HostConfig"] and self._engine.is_podman,
+            "home": attempt.home,
+            # Made when it starts: an engine has addresses for some thirty networks, of all its users.
+            "network": {
+                "name": network,
+                "labels": labels(attempt, 0, self._request.owner),
+                "make": learner == 1,
+            }
+            if network
+            else None,
+        }
+
     # Starting
 
     def _start(self, waiting: Sequence[int], filling: PlanValues, leased: Leased) -> None:
         """Create the containers, write the launch documents, then start the agents."""
         self._progress("starting", stage="starting")
         request, site = self._request, self._site
+        self._write_scripts(waiting)
         secrets = self._write_secrets(waiting)
         if network := network_name(request.attempt):
             self._make_network(network)
@@ -223,15 +277,7 @@ class ContainerLaunch:
             folder = self._attempt.learner(learner)
             slots = leased.by_learner[learner]
             self._create(learner, filling, slots, secrets.get(learner, ""))
-            planned = self._plan.learners[learner - 1].native["launch"]
-            document = {**planned, "secrets_file": None, "slots": list(slots), "guard": agent.argv(folder)}
-            if secrets:
-                document["secrets_file"] = secrets[learner] + ".json"
-            guard = shlex.join(agent.argv(folder)[:-2])
-            for act in acts_of(request):
-                document[act] = f"exec {guard} contain {shlex.quote(str(folder.path))} {act}"
-            document["env"] = {**planned["env"], **gpu_variables(slots)}
-            document = with_stores(request, self._host, site, document)
+            document = self._document(learner, agent, slots, secrets.get(learner, ""))
             files[str(folder.path / "container.json")] = json.dumps(self._container_info(learner)) + "\n"
             files[str(folder.launch)] = json.dumps(document) + "\n"
             documents[learner] = document
@@ -241,7 +287,7 @@ class ContainerLaunch:
             # The container waits for the agent; starting both at once saves time.
             name = self._plan.learners[learner - 1].name
             self._starts[learner] = self._engine.begin("POST", f"containers/{name}/start")
-        variables = {"FABRIC_ENVIRONMENT": filling.environment.key} if filling.environment else {}
+        variables = _variables(filling)
         for learner, document in documents.items():
             held = leased.part(learner)
             pid = self._host.spawn(
@@ -254,6 +300,22 @@ class ContainerLaunch:
             if held is not None:
                 held.write(lease_text(request, pid))
                 held.release()
+
+    def _document(self, learner: int, agent: Agent, slots: Sequence[str], secrets: str) -> dict[str, Any]:
+        """Return a learner's planned launch document with the values that are chosen at launch.
+
+        Without GPUs the host's waiter chooses these values.
+        """
+        folder = self._attempt.learner(learner)
+        planned = self._plan.learners[learner - 1].native["launch"]
+        document = {**planned, "secrets_file": None, "slots": list(slots), "guard": agent.argv(folder)}
+        if secrets:
+            document["secrets_file"] = secrets + ".json"
+        guard = shlex.join(agent.argv(folder)[:-2])
+        for act in acts_of(self._request):
+            document[act] = f"exec {guard} contain {shlex.quote(str(folder.path))} {act}"
+        document["env"] = {**planned["env"], **gpu_variables(slots)}
+        return with_stores(self._request, self._host, self._site, document)
 
     def _await_starts(self) -> None:
         """Wait for the engine's answers to the starts; failures are written down for the agents."""
@@ -283,8 +345,8 @@ class ContainerLaunch:
             "acts": acts_of(self._request),
         }
 
-    def _write_secrets(self, waiting: Sequence[int]) -> dict[int, str]:
-        """Write secrets as JSON for agents and as shell for containers; return the paths without suffix, by learner."""
+    def _write_scripts(self, waiting: Sequence[int]) -> None:
+        """Write what is run in the containers, and make the files that are written in there."""
         inside: dict[str, str] = {}
         texts = {"command": self._request.spec.framework.command, "setup": self._request.spec.setup}
         for learner in waiting:
@@ -294,19 +356,20 @@ class ContainerLaunch:
             written = (folder.parent / "report.jsonl", folder / "python", folder / STOP_ANSWER)
             inside |= dict.fromkeys(map(str, written), "")
         self._host.call("write_files", files=inside, mode=0o666)
+
+    def _write_secrets(self, waiting: Sequence[int]) -> dict[int, str]:
+        """Write secrets as JSON for agents and as shell for containers; return the paths without suffix, by learner."""
         secrets = secrets_with(self._request, self._site)
         if not secrets:
             return {}
         attempt = self._request.attempt
         secret_folder = self._host.call("secret_folder")
         names = {learner: secrets_stem(secret_folder, attempt, learner) for learner in waiting}
-        try:
-            exports = render_secrets(secrets)
-        except ValueError as error:
-            raise LaunchRefused(f"The secrets cannot be passed to the job: {error}.", code="C103") from error
+        exports = _exports(secrets)
         self._host.call("write_files", files={f"{name}.json": json.dumps(secrets) for name in names.values()})
         # Readable by the container's user; the parent folder is closed to others.
-        self._host.call("write_files", files={f"{name}.sh": exports for name in names.values()}, mode=0o644)
+        files = {name + SECRETS_SUFFIX: exports for name in names.values()}
+        self._host.call("write_files", files=files, mode=0o644)
         return names
 
     def _create(self, learner: int, filling: PlanValues, slots: tuple[str, ...], secrets: str) -> None:
@@ -357,26 +420,17 @@ class ContainerLaunch:
             LaunchRefused: the engine refuses the configuration.
         """
         try:
-            while not self._engine.create(name, document, slots):
-                found = self._engine.inspect(name)
-                if found is None:
-                    continue
-                found_labels = found["Config"]["Labels"] or {}
-                if found_labels.get(LABEL_HOME) != self._request.attempt.home:
-                    raise _taken(name)
-                same: bool = found_labels.get(LABEL_PLAN) == document["Labels"][LABEL_PLAN]
-                if same or found["State"]["Status"] == "running":
-                    return same
-                self._engine.remove(name)
-            return True
+            return self._engine.ensure(name, document, slots, self._request.attempt.home)
+        except NameTaken as error:
+            raise _refused(taken(name)) from error
         except EngineRefused as error:
-            raise _not_created(error, document) from error
+            raise _refused(refusal(error, image_of(self._request))) from error
 
     def _make_network(self, name: str) -> None:
         try:
             self._engine.create_network(name, labels(self._request.attempt, 0, self._request.owner))
         except EngineRefused as error:
-            if "address pool" in error.message:
+            if no_addresses(error):
                 raise SlotsBusy(
                     "waits for a network: the container engine has no addresses left for another one",
                     hint="docker network prune removes those that nothing uses.",
@@ -395,22 +449,24 @@ class ContainerLaunch:
                 self._engine.remove_network(attempt.home, network)
 
 
-def _taken(name: str) -> LaunchRefused:
-    return LaunchRefused(
-        f"There is a container {name} already, and it is not of this home.",
-        hint=f"Remove it if nobody needs it (docker rm -f {name}), then resume the job.",
-        code="C104",
-    )
+def _variables(filling: PlanValues) -> dict[str, str]:
+    """Return what the agents have in their environment beside the host's."""
+    return {"FABRIC_ENVIRONMENT": filling.environment.key} if filling.environment else {}
 
 
-def _not_created(error: EngineRefused, document: Mapping[str, Any]) -> RunnerError:
-    message = error.message.strip()
-    if "bind source path does not exist" in message:
-        return LaunchRefused(
-            "The container engine does not see this machine's files: it runs somewhere else.",
-            hint="Add the machine that it runs on as a backend (fabric backend add), or use --runner process.",
-            code="C104",
-        )
-    if error.status == 404 and "No such image" in message:
-        return RunnerError(f"The image {document['Image']} was removed in the meantime.")
-    return LaunchRefused(f"The container engine refuses the container: {message}.", code="C104")
+def _exports(secrets: Mapping[str, str]) -> str:
+    """Return the shell text of secrets for containers.
+
+    Raises:
+        LaunchRefused: a shell cannot hold them.
+    """
+    try:
+        return render_secrets(secrets)
+    except ValueError as error:
+        raise LaunchRefused(f"The secrets cannot be passed to the job: {error}.", code="C103") from error
+
+
+def _refused(reason: Reason) -> RunnerError:
+    """Return the error with a reason why a container was not created; a retry helps with a fault of the platform."""
+    text, code, hint = reason
+    return RunnerError(text) if code.startswith("S") else LaunchRefused(text, hint=hint, code=code)

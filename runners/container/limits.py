@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from backends.contract.host import Host
 from runners.container.engine import Engine
 from runners.shared.host_facts import HostFacts
 from workbench.errors import RunnerError
+from workbench.learner.platform.engine_client import EngineRefused
 
 LIMITS: Final[Sequence[Mapping[str, Any]]] = (
     {"Name": "memlock", "Soft": -1, "Hard": -1},
@@ -33,20 +35,62 @@ class Limits:
         self._path = str(site.home.path / FILE)
         # A folder of locks is opened for all users, which a home must not be.
         self._locks = str(site.home.environments)
+        self._engine = engine
         # Podman reports a new id with every call.
-        self._engine = engine.path if engine.is_podman else str(engine.info.get("ID") or engine.path)
+        self._key = engine.path if engine.is_podman else str(engine.info.get("ID") or engine.path)
 
     def known(self) -> tuple[str, ...] | None:
         """Return the names of the limits that the engine can raise, None if that is not known."""
-        found = self._read().get(self._engine)
+        found = self._read().get(self._key)
         return tuple(map(str, found)) if isinstance(found, list) else None
 
     def remember(self, names: Sequence[str] | None) -> None:
         """Store the result; None removes it."""
-        limits = {key: value for key, value in self._read().items() if key != self._engine}
+        limits = {key: value for key, value in self._read().items() if key != self._key}
         if names is not None:
-            limits[self._engine] = list(names)
+            limits[self._key] = list(names)
         self._host.call("write_files", files={self._path: json.dumps(limits) + "\n"})
+
+    def find(self, image: str) -> tuple[str, ...] | None:
+        """Return the limits that the engine can raise, for which a container is started where that is not known.
+
+        It runs nothing of a job. None where no container of this image starts whatever its limits.
+        """
+        known = self.known()
+        if known is not None:
+            return known
+        # One launch at a time, as where a job's own container is tried.
+        with self.lock():
+            if (known := self.known()) is None:
+                known = next((limits for limits in tries() if self._starts(image, limits)), None)
+                if known is not None:
+                    self.remember(known)
+        return known
+
+    def _starts(self, image: str, names: Sequence[str]) -> bool:
+        """Say whether a container with these limits starts; it ends at once."""
+        name = f"fabric-limits-{os.urandom(6).hex()}"
+        document = {
+            "Image": image,
+            "Entrypoint": ["sh", "-c", "exit 0"],
+            "Cmd": [],
+            "Labels": {"fabric.limits": ",".join(names)},
+            "HostConfig": {
+                "AutoRemove": True,
+                "NetworkMode": "none",
+                "SecurityOpt": ["no-new-privileges"],
+                "CapDrop": ["ALL"],
+                "LogConfig": {"Type": "none", "Config": {}},
+                "Ulimits": [dict(limit) for limit in LIMITS if limit["Name"] in names],
+            },
+        }
+        try:
+            self._engine.create(name, document)
+            self._engine.ask("POST", f"containers/{name}/start")
+        except EngineRefused:
+            self._engine.remove(name)
+            return False
+        return True
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from runners.container.engine import LABEL_HOME
 from runners.container.environment import (
     AGENT,
     ENVIRONMENT,
@@ -36,6 +33,7 @@ from runners.shared.launch_document import LearnerLaunch, check_memory, metrics_
 from runners.shared.unsupported import not_built
 from workbench.errors import LaunchRefused
 from workbench.job import attempt_stem, learner_name
+from workbench.learner.guard.container_creation import LABEL_HOME
 
 _PLATFORM = ("MODEL_DIR", "DATA_DIR", "RESULT_DIR", "JOB_STATE_DIR", "LOG_DIR", "CHECKPOINT_DIR")
 
@@ -82,8 +80,6 @@ _NOT_OUTSIDE: Final = ("LD_", "BASH_", "ENV", "PATH", "PYTHON")
 """Variables for the command alone: they would change how its agent runs."""
 
 LABEL_LEARNER: Final = "fabric.learner"
-LABEL_SLOTS: Final = "fabric.slots"
-LABEL_PLAN: Final = "fabric.plan"
 
 
 def make_plan(request: LaunchRequest, site: HostFacts) -> LaunchPlan:
@@ -258,11 +254,6 @@ def launch_document(request: LaunchRequest, learner: int, site: HostFacts) -> Le
         retention=container_retention(request, site),
         writable=writable_folders(request, learner, site),
     )
-
-
-def digest_of(document: Mapping[str, Any]) -> str:
-    """Return a hash of a container's configuration."""
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def bind(source: str, target: str, *, read_only: bool = False) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from backends.contract.host import Host
-from runners.container.engine import NOT_FOUND, Engine
+from runners.container.engine import Engine
 from runners.container.environment import AGENT, ENVIRONMENT, OURS
 from runners.container.permissions import is_guarded, relabelled, runs_rootless, user_of
 from runners.container.plan import bind
@@ -22,6 +22,7 @@ from runners.shared.host_facts import HostFacts
 from runners.shared.virtualenvs import lock_of, refused, tail
 from workbench.errors import LaunchRefused, RunnerError
 from workbench.learner.guard.container_command import start_failure
+from workbench.learner.guard.container_creation import NOT_FOUND
 from workbench.learner.host.machine import INSTALLERS
 from workbench.learner.platform.engine_client import EngineRefused
 from workbench.values import dataclass

@@ -75,6 +75,7 @@ class ContainerRunner(ProcessRunner):
 
     def remove(self, attempt: AttemptRef) -> None:
         """Remove an attempt's containers, network and files, and end its processes."""
+        self._withdraw(attempt)  # first: else its host might start it meanwhile
         for number in range(1, attempt.learners + 1):
             self._end(LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number))
         self._cleanup.remove(attempt, self._site(), self._engine)

@@ -6,7 +6,6 @@ second of two agents for one learner exits at once.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,13 +13,14 @@ from typing import Any
 from backends.contract.host import Host, Lock
 from runners.interface import LaunchPlan, LaunchProgress
 from runners.process.plan import AGENT
-from runners.shared.agents import Agent, PythonAgent, upload_agent
+from runners.shared.agents import Agent, upload_agent
 from runners.shared.bind_mounts import link_mounts, refusals_of_processes, refuse_missing
 from runners.shared.code import deploy_code
 from runners.shared.data_stores import folders_of
 from runners.shared.earlier_files import bring_earlier_files
 from runners.shared.environment import gpu_variables, job_folders, marker, secrets_stem
 from runners.shared.gpu_leases import Leased, choose_port, lease, lease_text
+from runners.shared.hand_over import HandOver
 from runners.shared.host_facts import HostFacts
 from runners.shared.interpreters import find_interpreter
 from runners.shared.launch_document import check_secrets, check_supported, ref_of
@@ -28,7 +28,7 @@ from runners.shared.startup import AgentStarts, submitted_file
 from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from runners.shared.unsupported import not_built
 from runners.shared.virtualenvs import ensure, environment_of
-from workbench.errors import BackendUnreachable, FabricError, RunnerError, SlotsBusy
+from workbench.errors import SlotsBusy
 
 
 class ProcessLaunch:
@@ -120,13 +120,8 @@ class ProcessLaunch:
         try:
             return lease(self._request, waiting, self._host, self._site)
         except SlotsBusy as busy:
-            if len(waiting) == len(self._plan.learners):
-                raise
-            # All learners must have slots, or none: the others are stopped.
-            self._agent_starts.stop_others(waiting)
-            raise RunnerError(
-                f"The launch was interrupted, and other jobs took what it still needs: {busy.message}"
-            ) from busy
+            self._agent_starts.check_all_wait(waiting, busy)
+            raise
 
     def _hand_over(self, waiting: Sequence[int], agent: Agent, busy: SlotsBusy) -> None:
         """Give the attempt to the host's waiter, which starts it when its turn has come.
@@ -134,58 +129,14 @@ class ProcessLaunch:
         Raises:
             SlotsBusy: the host has none: the controller keeps the job waiting.
         """
-        argv = agent.waiter_argv(self._site.home)
-        if argv is None:
-            raise busy
+        hand_over = HandOver(self._plan, self._host, self._site, agent, busy)
         self._progress(busy.message, stage="waiting")
         documents = {learner: self._document(learner, agent, (), None, None) for learner in waiting}
         files: dict[str, str] = {}
         for learner, document in documents.items():
             files |= agent.files(self._attempt.learner(learner), document)
         self._host.call("write_files", files=files)
-        try:
-            self._host.call(
-                "hand_over",
-                home=self._request.attempt.home,
-                folder=str(self._site.home.path),
-                argv=argv,
-                env=dict(self._site.environment),
-                ticket=self._ticket(waiting, documents),
-                secrets=secrets_with(self._request, self._site),
-            )
-        except BackendUnreachable:
-            raise
-        except FabricError as error:
-            raise SlotsBusy(f"{busy.message}; it waits here, not there: {error.message}") from error
-
-    def _ticket(self, waiting: Sequence[int], documents: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-        """Return what the waiter needs to know beside the launch documents."""
-        request, spec = self._request, self._request.spec
-        attempt = request.attempt
-        return {
-            "home": attempt.home,
-            "job": attempt.job_id,
-            "attempt": attempt.attempt,
-            "leases_folder": self._site.leases,
-            "gpus": spec.gpus * spec.learners,
-            "each": spec.gpus,
-            "gpu_type": spec.gpu_type,
-            "priority": spec.priority,
-            "position": float(request.seq if request.position is None else request.position),
-            "max_runtime_seconds": spec.max_runtime_seconds,
-            "cpus": spec.cpus or 0.0,
-            "lease": json.loads(lease_text(request, 0)),
-            "environment": self._agent_environment(documents[waiting[0]]),
-            "secrets_suffix": PythonAgent.secrets_suffix,
-            "learners": [
-                {
-                    "learner": learner,
-                    "folder": str(self._attempt.learner(learner).path),
-                    "secrets_stem_name": secrets_stem("", attempt, learner).lstrip("/"),
-                }
-                for learner in waiting
-            ],
-        }
+        hand_over.give(waiting, self._agent_environment(documents[waiting[0]]))
 
     def _port(self, waiting: Sequence[int], held: list[Lock]) -> int:
         if len(waiting) < len(self._plan.learners):

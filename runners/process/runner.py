@@ -199,15 +199,19 @@ class ProcessRunner(Runner):
         """End an attempt's processes and remove its files; on this machine the files are the job's own and stay."""
         folder = self._folder(attempt)
         secrets = self._host.call("secret_folder")
-        facts = self._host.call("learner", folder=str(folder.learner(1).path))
-        if is_waiting(facts):
-            self._host.call("withdraw", home=attempt.home, job=attempt.job_id, attempt=attempt.attempt)
+        self._withdraw(attempt)
         paths = [] if self._host.here else [str(folder.path)]
         for number in range(1, attempt.learners + 1):
             self._end(LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number))
             stem = secrets_stem(secrets, attempt, number)
             paths += [f"{stem}.json", f"{stem}.sh"]
         self._host.call("remove", paths=paths)
+
+    def _withdraw(self, attempt: AttemptRef) -> None:
+        """Have its host start an attempt no more that waits there."""
+        facts = self._host.call("learner", folder=str(self._folder(attempt).learner(1).path))
+        if is_waiting(facts):
+            self._host.call("withdraw", home=attempt.home, job=attempt.job_id, attempt=attempt.attempt)
 
     def remove_job(self, job_id: str) -> None:
         """Remove a job's folder on the host; on this machine it is the job's own folder and stays."""

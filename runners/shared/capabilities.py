@@ -15,6 +15,7 @@ CONTAINER: Final = Capabilities(
     exec=True,
     shell=True,
     copy=True,
+    hands_over=True,
     ports=True,
     names_resolve=True,
     builds_images=True,

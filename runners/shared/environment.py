@@ -11,14 +11,12 @@ from runners.shared.data_stores import variables_of
 from runners.shared.host_facts import HostFacts
 from workbench.job import attempt_stem, learner_name
 from workbench.learner.determined_jobs import planned_variables
+from workbench.learner.queue.allocation import CHOSEN as CHOSEN
 from workbench.learner.queue.allocation import NO_GPU as NO_GPU
 from workbench.learner.queue.allocation import gpu_variables as gpu_variables
 from workbench.manifest.builder.params import CONFIG_VARIABLE, flat_params, param_text, param_variable
 from workbench.paths import AttemptFolder, JobFolder
 from workbench.spec import SWEEP_LABEL, JobSpec
-
-CHOSEN: Final = "<chosen at launch>"
-"""The placeholder in plans for what is known only at launch."""
 
 _TRACKING: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = {
     (): {"TENSORBOARD_LOGGING_DIR": "$LOG_DIR/tensorboard"},

@@ -12,7 +12,7 @@ from runners.interface import LaunchPlan
 from runners.shared.environment import marker
 from runners.shared.host_facts import HostFacts
 from runners.shared.launch_document import ref_of
-from workbench.errors import RunnerError
+from workbench.errors import RunnerError, SlotsBusy
 from workbench.learner.host.learners import is_begun
 from workbench.paths import AttemptFolder, JobFolder
 from workbench.spec import spec_to_json
@@ -79,7 +79,19 @@ class AgentStarts:
                 hint=f"See {log}.",
             )
 
-    def stop_others(self, learners: Sequence[int]) -> None:
+    def check_all_wait(self, learners: Sequence[int], busy: SlotsBusy) -> None:
+        """Stop the others where only these learners find their slots busy: all must have slots, or none.
+
+        Raises:
+            RunnerError: others have begun.
+        """
+        if len(learners) < len(self._plan.learners):
+            self._stop_others(learners)
+            raise RunnerError(
+                f"The launch was interrupted, and other jobs took what it still needs: {busy.message}"
+            ) from busy
+
+    def _stop_others(self, learners: Sequence[int]) -> None:
         """Kill all learners of the attempt but these."""
         request = json.dumps({"kind": "kill", "grace_seconds": 0.0, "by": "an incomplete launch"}) + "\n"
         others = [one.learner for one in self._plan.learners if one.learner not in learners]

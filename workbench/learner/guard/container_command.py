@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 EXIT_NOT_STARTED = 125
 EXIT_REMOVED = 137
 DOCUMENT = "container.json"
-"""A runner writes it next to ``launch.json``: ``engine`` (a socket), ``name``, ``image``, ``memory_bytes``."""
+"""A runner writes it next to ``launch.json``: ``engine`` (a socket), ``name``, ``image``, ``memory_bytes``.
+
+``create`` is there where the container is still to be created (``container_creation``).
+"""
 
 REASON = "reason.json"
 """The reason for a command's end, beyond its exit code; the guard reads it."""
@@ -138,10 +141,22 @@ class ContainerProxy:
             raise PipeReplaced("what ran before in the container replaced %s: %s" % (pipe, why)) from error
 
     def _start(self) -> bool:
-        """Start the container; return whether it was started. What runs in there first waits for this agent."""
+        """Create the container where nobody has, and start it; return whether it was started.
+
+        What runs in there first waits for this agent.
+        """
         until = system.elapsed_seconds() + _ENGINE_BACK_SECONDS
+        is_created = "create" not in self._config
         while True:
             try:
+                if not is_created:
+                    from workbench.learner.guard.container_creation import create_planned
+
+                    why_not = create_planned(self._folder, self._config)
+                    if why_not is not None:
+                        self._write_reason(*why_not)
+                        return False
+                    is_created = True
                 self._ask_to_start()
                 return True
             except EngineRefused as error:
@@ -151,8 +166,8 @@ class ContainerProxy:
                 return False
             except OSError as error:
                 if system.elapsed_seconds() >= until or self._is_stopped_within(_ENGINE_PAUSE_SECONDS):
-                    why = error.strerror or str(error)
-                    self._write_reason("the container engine does not answer: %s" % why, "S200")
+                    why = "the container engine does not answer: %s" % (error.strerror or error)
+                    self._write_reason(*getattr(error, "reason", (why, "S200", "")))
                     return False
 
     def _ask_to_start(self) -> None:

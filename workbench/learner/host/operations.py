@@ -205,7 +205,7 @@ class HostOperations:
         entry = queue.descriptor(leases_folder, home, job)
         document = {**ticket, "leases_folder": leases_folder}
         self._changed[home, str(ticket.get("job"))] = {name: ticket.get(name) for name in CHANGEABLE}
-        request = {"act": "wait", "format": channel.FORMAT, "ticket": document, "secrets": secrets}
+        request = {"act": "wait", "format": ticket.get("format") or 1, "ticket": document, "secrets": secrets}
         channel.insist(home, request, *waiter, descriptor=entry)
         queue.let_go(leases_folder, home, job)
 

@@ -13,6 +13,9 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 NO_GPU: Mapping[str, str] = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
 """The variables of a learner that sees no GPU."""
 
+CHOSEN = "<chosen at launch>"
+"""Stands in plans, and in documents of learners that wait, for what is chosen when the learner starts."""
+
 PORTS = range(29500, 30500)
 """Where ``MASTER_PORT`` is chosen from: below the range from which the kernel assigns ports."""
 

@@ -20,8 +20,12 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from workbench.learner.platform import run, system
 from workbench.learner.platform.errors import Failure
 
-FORMAT = 1
-"""Of a request; a waiter refuses one that is newer."""
+FORMAT = 2
+"""The newest of requests that this waiter serves; one that is newer is refused.
+
+A request says the oldest that serves it: 2 where the ticket has ``shell_secrets_suffix``, ``needs_port`` or
+``binds_cpus``, else 1.
+"""
 
 LIMIT_BYTES = 16 << 20
 """A longer request is refused."""

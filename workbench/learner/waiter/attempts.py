@@ -41,6 +41,12 @@ class Ticket(NamedTuple):
     environment: Mapping[str, str]
     """That of its agents, without what each has of its own."""
     secrets_suffix: str
+    shell_secrets_suffix: str
+    """The suffix of a second file of secrets, as shell text that a container's user reads; empty for none."""
+    needs_port: bool
+    """Whether its learners share the host's ports, so that ``MASTER_PORT`` is chosen for them."""
+    binds_cpus: bool
+    """Whether the CPUs that are reserved are chosen, and the command is bound to them."""
     learners: Mapping[int, Tuple[str, str]]
     """By number: the folder, and the name of the file of secrets without its suffix."""
 
@@ -68,6 +74,9 @@ class Ticket(NamedTuple):
                 holder=dict(document["lease"]),
                 environment={str(name): str(value) for name, value in document["environment"].items()},
                 secrets_suffix=str(document.get("secrets_suffix") or ""),
+                shell_secrets_suffix=str(document.get("shell_secrets_suffix") or ""),
+                needs_port=bool(document.get("needs_port", True)),
+                binds_cpus=bool(document.get("binds_cpus", True)),
                 learners={
                     int(one["learner"]): (str(one["folder"]), str(one["secrets_stem_name"]))
                     for one in document["learners"]
@@ -77,7 +86,8 @@ class Ticket(NamedTuple):
             raise Failure(
                 "bad_input", f"What was handed over is not understood as a ticket ({type(error).__name__})."
             ) from None
-        names = [ticket.secrets_suffix, *(name for _, name in ticket.learners.values())]
+        suffixes = (ticket.secrets_suffix, ticket.shell_secrets_suffix)
+        names = [*suffixes, *(name for _, name in ticket.learners.values())]
         folders = [ticket.leases_folder, *(folder for folder, _ in ticket.learners.values())]
         if ticket.each < 1 or not ticket.learners or any(os.sep in name for name in names):
             raise Failure("bad_input", f"The ticket of {ticket.job} says nonsense.")

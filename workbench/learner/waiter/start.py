@@ -7,7 +7,7 @@ import errno
 import json
 import math
 import os
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from workbench.learner.host import machine
 from workbench.learner.host.cpu_affinity import CpuChooser
@@ -73,7 +73,7 @@ class AttemptStart:
             if lease is None:
                 return False
             held.callback(lease.release)
-            port, port_lease = self._port(attempt, text)
+            port, port_lease = self._port(attempt, text) if ticket.needs_port else (0, None)
             if port_lease is not None:
                 held.callback(port_lease.release)
             secrets = _secret_files(attempt)
@@ -81,18 +81,22 @@ class AttemptStart:
             shares = allocation.shares(uuids, list(documents), ticket.each)
             for one in attempt.learners:
                 documents[one.number].update(
-                    slots=list(shares[one.number]), secrets_file=secrets.get(one.number)
+                    slots=list(shares[one.number]), secrets_file=next(iter(secrets.get(one.number, ())), None)
                 )
-                variables = {**allocation.gpu_variables(shares[one.number]), "MASTER_PORT": str(port)}
+                variables = allocation.gpu_variables(shares[one.number])
+                if ticket.needs_port:
+                    variables["MASTER_PORT"] = str(port)
                 documents[one.number]["env"].update(variables)
                 if ticket.cpus:
+                    documents[one.number][RESERVED_CPUS] = ticket.cpus
+                if ticket.cpus and ticket.binds_cpus:
                     chosen = self._cpus.choose(max(1, math.ceil(ticket.cpus)), one.launch.marker)
-                    documents[one.number].update({"cpus": chosen, RESERVED_CPUS: ticket.cpus})
+                    documents[one.number]["cpus"] = chosen
             # The documents first: who finds them after a death of ours knows which secrets to remove.
             write_files(
                 {_launch_path(one): json.dumps(documents[one.number]) + "\n" for one in attempt.learners}
             )
-            write_files(dict.fromkeys(secrets.values(), json.dumps(attempt.secrets) + "\n"))
+            _write_secrets(attempt, secrets)
             for one in attempt.learners:
                 own = [lease.part(shares[one.number])]
                 held.callback(own[0].release)
@@ -176,7 +180,7 @@ class AttemptStart:
 def forget_secrets(attempt: WaitingAttempt) -> None:
     """Remove the files of secrets that an earlier waiter may have left, which died in the middle of a start."""
     with contextlib.suppress(OSError, Failure):
-        for path in _secret_files(attempt).values():
+        for path in (path for paths in _secret_files(attempt).values() for path in paths):
             if os.path.exists(path):
                 os.unlink(path)
 
@@ -187,11 +191,26 @@ def _reserved_of(document: Mapping[str, Any]) -> float:
     return float(number) if isinstance(number, (int, float)) else float(len(document.get("cpus") or ()))
 
 
-def _secret_files(attempt: WaitingAttempt) -> Dict[int, str]:
+def _secret_files(attempt: WaitingAttempt) -> Dict[int, List[str]]:
+    """Return the files of secrets of each learner: the agent's, and the container's where it has one."""
     if not attempt.secrets:
         return {}
-    folder, suffix = machine.secret_folder(), attempt.ticket.secrets_suffix
-    return {one.number: os.path.join(folder, one.secrets_name + suffix) for one in attempt.learners}
+    folder, shell = machine.secret_folder(), attempt.ticket.shell_secrets_suffix
+    suffixes = [attempt.ticket.secrets_suffix, *([shell] if shell else [])]
+    return {
+        one.number: [os.path.join(folder, one.secrets_name + suffix) for suffix in suffixes]
+        for one in attempt.learners
+    }
+
+
+def _write_secrets(attempt: WaitingAttempt, files: Mapping[int, Sequence[str]]) -> None:
+    write_files(dict.fromkeys((paths[0] for paths in files.values()), json.dumps(attempt.secrets) + "\n"))
+    if files and attempt.ticket.shell_secrets_suffix:
+        from workbench.learner.boot.sh_launch import render_secrets
+
+        exports = render_secrets(attempt.secrets)
+        # Others may read it, since a container's user is one; the folder is closed to them.
+        write_files(dict.fromkeys((paths[1] for paths in files.values()), exports), 0o644)
 
 
 def _document(learner: WaitingLearner) -> Dict[str, Any]:
@@ -223,9 +242,9 @@ def _launch_path(learner: WaitingLearner) -> str:
     return os.path.join(learner.folder, "launch.json")
 
 
-def _remove_unused(attempt: WaitingAttempt, files: Mapping[int, str]) -> None:
+def _remove_unused(attempt: WaitingAttempt, files: Mapping[int, Sequence[str]]) -> None:
     """Remove the files of secrets of learners that were not started after all."""
     for one in attempt.learners:
-        if not one.agent and one.number in files:
+        for path in () if one.agent else files.get(one.number, ()):
             with contextlib.suppress(OSError):
-                os.unlink(files[one.number])
+                os.unlink(path)

@@ -1,0 +1,100 @@
+"""Gives an attempt whose GPUs are busy to its host's waiter, which starts it when its turn has come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from backends.contract.host import Host
+from runners.interface import LaunchPlan
+from runners.shared.agents import Agent, PythonAgent
+from runners.shared.environment import job_folders, secrets_stem
+from runners.shared.gpu_leases import lease_text
+from runners.shared.host_facts import HostFacts
+from runners.shared.store_setup import secrets_with
+from workbench.errors import BackendUnreachable, FabricError, SlotsBusy
+
+
+class HandOver:
+    """The hand-over of one attempt. Its caller prepares all that the start needs.
+
+    Args:
+        plan: the launch.
+        host: the host.
+        site: its facts.
+        agent: the agent that starts there.
+        busy: why the attempt waits.
+
+    Raises:
+        SlotsBusy: this agent has no waiter: the controller keeps the job waiting.
+    """
+
+    def __init__(self, plan: LaunchPlan, host: Host, site: HostFacts, agent: Agent, busy: SlotsBusy) -> None:
+        argv = agent.waiter_argv(site.home)
+        if argv is None:
+            raise busy
+        self._argv = argv
+        self._plan = plan
+        self._host = host
+        self._site = site
+        self._busy = busy
+
+    def give(self, waiting: Sequence[int], environment: Mapping[str, str], **more: Any) -> None:
+        """Give these learners to the waiter.
+
+        Args:
+            waiting: their numbers; their launch documents are written.
+            environment: that of their agents.
+            more: what the ticket says beside that which the ticket of every attempt says.
+
+        Raises:
+            SlotsBusy: the host has no waiter, or one that does not take it: the controller keeps the job waiting.
+            BackendUnreachable: it is not known whether the waiter has it.
+        """
+        request, site = self._plan.request, self._site
+        try:
+            self._host.call(
+                "hand_over",
+                home=request.attempt.home,
+                folder=str(site.home.path),
+                argv=self._argv,
+                env=dict(site.environment),
+                ticket={**self._ticket(waiting, environment), **more},
+                secrets=secrets_with(request, site),
+            )
+        except BackendUnreachable:
+            raise
+        except FabricError as error:
+            text = f"{self._busy.message}; it waits here, not there: {error.message}"
+            raise SlotsBusy(text) from error
+
+    def _ticket(self, waiting: Sequence[int], environment: Mapping[str, str]) -> dict[str, Any]:
+        """Return what the waiter needs to know beside the launch documents."""
+        request, spec = self._plan.request, self._plan.request.spec
+        attempt = request.attempt
+        folder = job_folders(request, self._site)[1]
+        return {
+            "home": attempt.home,
+            "job": attempt.job_id,
+            "attempt": attempt.attempt,
+            "leases_folder": self._site.leases,
+            "gpus": spec.gpus * spec.learners,
+            "each": spec.gpus,
+            "gpu_type": spec.gpu_type,
+            "priority": spec.priority,
+            "position": float(request.seq if request.position is None else request.position),
+            "max_runtime_seconds": spec.max_runtime_seconds,
+            "cpus": spec.cpus or 0.0,
+            "lease": json.loads(lease_text(request, 0)),
+            "environment": dict(environment),
+            "secrets_suffix": PythonAgent.secrets_suffix,
+            "learners": [
+                {
+                    "learner": learner,
+                    "folder": str(folder.learner(learner).path),
+                    "secrets_stem_name": secrets_stem("", attempt, learner).lstrip("/"),
+                }
+                for learner in waiting
+            ],
+        }
