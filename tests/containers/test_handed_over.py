@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from backends.local.host import LocalHost
+from runners.conformance.harness import LaunchedAttempt, request_of
+from runners.container.runner import ContainerRunner
 from tests.learner.waiting_jobs import take
 from tests.stubs import pretend
 from tests.support.controllers import alive, answers, kill, log_of
@@ -20,6 +23,7 @@ from tests.support.images import BUSYBOX, BUSYBOX_PROGRAM, DEBIAN, applets, tree
 from tests.support.real_jobs import Ground
 from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
+from workbench.errors import BackendUnreachable
 from workbench.job import State
 from workbench.learner.host.machine import secret_folder
 from workbench.learner.platform import leases
@@ -217,3 +221,58 @@ def test_a_container_of_another_home_is_left_alone_and_named(ground: Ground, bus
     finally:
         removed = subprocess.run(["docker", "rm", name], capture_output=True, text=True)
     assert removed.stdout.strip() == name
+
+
+def test_an_engine_that_is_away_when_the_job_starts_is_waited_for(
+    ground: Ground, busy: leases.Lease, tmp_path: Path
+) -> None:
+    job_id = give(ground, "echo ran")
+    path = ground.learner(job_id).path / "container.json"
+    document = json.loads(path.read_text())
+    socket = tmp_path / "engine"
+    path.write_text(json.dumps({**document, "engine": str(socket)}))
+
+    busy.release()
+    await_phase(ground, job_id, "running")
+    assert at_the_engine(job_id) == []
+    socket.symlink_to(document["engine"])
+
+    assert ground.ends(job_id).state is State.COMPLETED
+    assert ground.output(job_id) == "ran\n"
+
+
+def test_a_launch_that_is_cut_off_before_the_hand_over_is_repeated(
+    ground: Ground, busy: leases.Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = LocalHost(ground.home)
+    runner = ContainerRunner(host, home_uuid=ground.uuid)
+    job = LaunchedAttempt.planned(
+        runner, request_of("echo ran", home=ground.uuid, image=BUSYBOX, gpus=1, learners=2)
+    )
+    name = job.request.attempt.job_id
+    call = host.call
+
+    def cut_off(operation: str, /, **arguments: object) -> object:
+        if operation == stops_at:
+            raise BackendUnreachable("cut off")
+        return call(operation, **arguments)
+
+    try:
+        monkeypatch.setattr(host, "call", cut_off)
+        stops_at = "hand_over"
+        with pytest.raises(BackendUnreachable):
+            job.launch()
+        assert at_the_engine(name) == []
+        stops_at = ""
+        job.launch()
+        assert all(one.waits for one in job.until(lambda found: len(found) == 2, "both wait").values())
+
+        busy.release()
+
+        assert {one.exit_code for one in job.until_over().values()} == {0}
+        assert job.until_printed(b"ran\n", 2) == b"ran\n"
+    finally:
+        runner.remove(job.request.attempt)
+        runner.close()
+        host.close()
+    assert at_the_engine(name) == []

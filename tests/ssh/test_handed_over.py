@@ -12,6 +12,7 @@ import pytest
 from tests.stubs import Gpus, nvml_library
 from tests.support.box import Box
 from tests.support.controllers import answers, kill, log_of
+from tests.support.images import BUSYBOX
 from tests.support.real_jobs import Ground
 from tests.support.sshd import User, a_user, processes_of
 from tests.support.waiting import until
@@ -160,6 +161,33 @@ def test_secrets_of_a_job_that_waits_are_in_no_file_of_the_host(box: Box, ground
     open_the_lid(box, ground)
     assert ground.ends(job_id).state is State.COMPLETED
     assert ground.output(job_id) == "known\n"
+
+
+def test_a_container_that_waits_starts_with_its_gpu_and_secrets_with_the_laptop_off(
+    ground: Ground, engine_box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FABRIC_CONTAINER_GPUS", "environment")
+    box, user = engine_box, engine_box.user
+    engine = {"engine": "/var/run/docker.sock"}
+    target = TargetRef("box", "ssh", "container", address=box.address, options=engine)
+    holder = ground.submit(HOLD, gpus=1)
+    ground.prints(holder, "ready")
+    command = "test ${#TOKEN} = 10 && echo $NVIDIA_VISIBLE_DEVICES > $RESULT_DIR/gpu"
+    secrets = {"TOKEN": "canary-7f3"}
+    job_id = give(ground, user, command, target=target, image=BUSYBOX, secret_values=secrets)
+    close_the_lid(box, ground)
+    let_go(user, ground, holder)
+
+    until(lambda: state_of(user, ground, job_id).get("phase") == "exited")
+    until(lambda: processes_of(user) == [], lambda: f"{processes_of(user)}", seconds=30)
+    assert status(ground.home) is None and not box.daemon.listens()
+
+    open_the_lid(box, ground)
+    row = ground.ends(job_id)
+    assert (row.state, row.attempt) == (State.COMPLETED, 1)
+    assert row.started_us == state_of(user, ground, job_id)["started_us"]
+    assert row.ended_us == state_of(user, ground, job_id)["ended_us"]
+    assert (ground.home.job(job_id).results / "gpu").read_text() == f"{UUID}\n"
 
 
 def test_two_laptops_whose_lids_are_closed_share_the_host_by_priority(

@@ -80,7 +80,7 @@ def create_planned(folder: str, config: Mapping[str, Any]) -> Optional[Reason]:
     document = filled(create["document"], launch.slots, stem)
     try:
         if create["network"]:
-            _prepare_network(ask, create["network"])
+            prepare_network(ask, create["network"])
         ensure(
             ask,
             name,
@@ -210,7 +210,7 @@ def no_addresses(error: EngineRefused) -> bool:
     return "address pool" in error.message
 
 
-def _prepare_network(ask: Ask, network: Mapping[str, Any]) -> None:
+def prepare_network(ask: Ask, network: Mapping[str, Any]) -> None:
     """Make the attempt's network, or see that the learner has that makes it: two at once might make two."""
     name = network["name"]
     try:
