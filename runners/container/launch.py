@@ -57,7 +57,10 @@ from workbench.learner.platform.engine_client import EngineRefused, EngineReques
 
 
 def refuse_gpus_in_containers(leased: Leased, request: LaunchRequest, engine: Engine) -> None:
-    """Raise SlotsBusy where another attempt's container has leased GPUs: its agent was killed, and it is not over."""
+    """Raise SlotsBusy where another attempt's container has leased GPUs: its agent was killed, and it is not over.
+
+    A host's waiter does not look: its next job would fail, and the one after it (``docs/design.md``).
+    """
     taken = _in_containers(engine, request) if leased.lock is not None else {}
     for uuids in leased.by_learner.values():
         for uuid in uuids:

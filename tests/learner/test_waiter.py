@@ -25,6 +25,7 @@ from tests.support.kept_agents import agent
 from tests.support.pipe_host import PipeHost
 from tests.support.waiting import until
 from workbench.learner.host.learners import markers
+from workbench.learner.host.machine import secret_folder
 from workbench.learner.journal import state
 from workbench.learner.platform import lease_holders, leases, processes, system
 from workbench.learner.platform.errors import Failure
@@ -151,6 +152,41 @@ def test_the_command_sees_its_secrets_and_nothing_of_how_its_agent_was_started(
     assert json.loads(secrets.read_text()) == {"TOKEN": SECRET, "data.0.key": "k"}
     assert secrets.stat().st_mode & 0o777 == 0o600
     assert secrets.name == f"{home.uuid}.{job.id}-1-1.json"
+
+
+def test_a_container_has_a_second_file_of_secrets_and_neither_port_nor_cpus_of_the_host(
+    home: WaitingHome, busy: leases.Lease
+) -> None:
+    job = home.job("true")
+    facts = {"format": 2, "shell_secrets_suffix": ".sh", "needs_port": False, "binds_cpus": False, "cpus": 1}
+    home.hand_over(job, {"TOKEN": SECRET, "data.0.key": "k"}, **facts)
+    shell = Path(secret_folder()) / f"{home.uuid}.{job.id}-1-1.sh"
+    assert not shell.exists()
+
+    busy.release()
+    job.until_over()
+
+    assert shell.read_text() == f"export TOKEN={SECRET}\n:\n"
+    assert shell.stat().st_mode & 0o777 == 0o644
+    assert shell.parent.stat().st_mode & 0o777 == 0o700
+    assert json.loads(shell.with_suffix(".json").read_text()) == {"TOKEN": SECRET, "data.0.key": "k"}
+    assert "MASTER_PORT" not in job.launch()["env"]
+    assert (job.launch()["cpus"], job.launch()["reserved_cpus"]) == (None, 1.0)
+
+
+def test_an_older_waiter_takes_processes_and_refuses_containers(
+    home: WaitingHome, busy: leases.Lease
+) -> None:
+    older = ("from workbench.learner.queue import channel", "channel.FORMAT = 1")
+    process, container = home.job(), home.job()
+    home.operations.call("hand_over", {**home.arguments(process), "argv": home.argv_with(*older)})
+
+    with pytest.raises(Failure, match="older than who hands a job over") as refused:
+        home.hand_over(container, format=2, shell_secrets_suffix=".sh")
+
+    assert refused.value.kind == "not_supported"
+    assert process.waits
+    assert container.state() == {}
 
 
 def test_the_command_is_bound_to_as_many_cpus_as_it_asks_for(home: WaitingHome, busy: leases.Lease) -> None:
