@@ -230,7 +230,10 @@ class ContainerLaunch:
         files = {}
         for learner in waiting:
             folder = self._attempt.learner(learner)
-            info = {**self._container_info(learner), "create": self._creation(learner, filling, limits)}
+            info = {
+                **self._container_info(learner),
+                "create": self._creation(learner, waiting, filling, limits),
+            }
             files[str(folder.path / "container.json")] = json.dumps(info) + "\n"
             files[str(folder.launch)] = json.dumps(self._document(learner, filling.agent, (), "")) + "\n"
         self._host.call("write_files", files=files)
@@ -243,7 +246,9 @@ class ContainerLaunch:
             binds_cpus=False,
         )
 
-    def _creation(self, learner: int, filling: PlanValues, limits: Sequence[str]) -> dict[str, Any]:
+    def _creation(
+        self, learner: int, waiting: Sequence[int], filling: PlanValues, limits: Sequence[str]
+    ) -> dict[str, Any]:
         """Return what a learner's agent needs to know to create its container."""
         attempt = self._request.attempt
         document = filling.prepared(self._plan.learners[learner - 1].native["container"], limits)
@@ -259,6 +264,7 @@ class ContainerLaunch:
                 "name": network,
                 "labels": labels(attempt, 0, self._request.owner),
                 "make": learner == 1,
+                "peers": [self._plan.learners[other - 1].name for other in waiting if other != learner],
             }
             if network
             else None,

@@ -8,7 +8,7 @@ import signal
 import stat
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -93,11 +93,32 @@ def waiter_of(ground: Ground, job_id: str) -> int:
 
 def at_the_engine(job_id: str) -> list[str]:
     """Return the containers and networks of a job."""
-    found = []
-    for kind in (("ps", "-a", "--format", "{{.Names}}"), ("network", "ls", "--format", "{{.Name}}")):
-        argv = ["docker", *kind, "--filter", f"label=fabric.job={job_id}"]
-        found += subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
-    return found
+    networks = ["docker", "network", "ls", "--format", "{{.Name}}", "--filter", f"label=fabric.job={job_id}"]
+    found = subprocess.run(networks, check=True, capture_output=True, text=True).stdout.split()
+    return [*containers(job_id), *found]
+
+
+def containers(job_id: str, *options: str) -> list[str]:
+    argv = [
+        "docker",
+        "ps",
+        "-a",
+        "--format",
+        "{{.Names}}",
+        "--filter",
+        f"label=fabric.job={job_id}",
+        *options,
+    ]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
+
+
+def without_engine(ground: Ground, job_id: str, folder: Path, learner: int = 1) -> Callable[[], None]:
+    """Have a learner that waits find no engine; return what brings it back."""
+    path = ground.learner(job_id, learner=learner).path / "container.json"
+    document = json.loads(path.read_text())
+    socket = folder / "engine"
+    path.write_text(json.dumps({**document, "engine": str(socket)}))
+    return lambda: socket.symlink_to(document["engine"])
 
 
 def test_a_container_starts_with_its_gpus_and_secrets_while_no_controller_is_there(
@@ -130,16 +151,20 @@ def test_a_container_starts_with_its_gpus_and_secrets_while_no_controller_is_the
     assert not list(Path(secret_folder()).glob(f"{ground.uuid}*"))
 
 
-def test_learners_get_a_gpu_each_and_the_network_that_is_made_when_they_start(
-    ground: Ground, busy: leases.Lease
+def test_learners_get_a_gpu_each_and_begin_once_all_have_a_container(
+    ground: Ground, busy: leases.Lease, tmp_path: Path
 ) -> None:
+    resolves = "for n in 0 1; do nslookup $LEARNER_NAME_PREFIX-$n >/dev/null || exit 9; done"
     first = "[ $LEARNER_ID = 1 ] && { echo $NVIDIA_VISIBLE_DEVICES; nc -l -p $MASTER_PORT; exit; }"
     other = "until echo hello from $NVIDIA_VISIBLE_DEVICES | nc $MASTER_ADDR $MASTER_PORT; do sleep 0.1; done"
-    job_id = give(ground, f"{first}; {other}", gpus=1, learners=2, ends_when="all")
+    job_id = give(ground, f"{resolves}; {first}; {other}", gpus=1, learners=2, ends_when="all")
     assert at_the_engine(job_id) == []
     kill(answers(ground.home).pid)
+    bring_engine = without_engine(ground, job_id, tmp_path, learner=2)
 
     busy.release()
+    until(lambda: containers(job_id, "--filter", "status=running"), "the first learner's container")
+    bring_engine()
     for number in (1, 2):
         await_phase(ground, job_id, "exited", number)
 
@@ -227,15 +252,12 @@ def test_an_engine_that_is_away_when_the_job_starts_is_waited_for(
     ground: Ground, busy: leases.Lease, tmp_path: Path
 ) -> None:
     job_id = give(ground, "echo ran")
-    path = ground.learner(job_id).path / "container.json"
-    document = json.loads(path.read_text())
-    socket = tmp_path / "engine"
-    path.write_text(json.dumps({**document, "engine": str(socket)}))
+    bring_engine = without_engine(ground, job_id, tmp_path)
 
     busy.release()
     await_phase(ground, job_id, "running")
     assert at_the_engine(job_id) == []
-    socket.symlink_to(document["engine"])
+    bring_engine()
 
     assert ground.ends(job_id).state is State.COMPLETED
     assert ground.output(job_id) == "ran\n"

@@ -40,6 +40,9 @@ _ENGINE_BACK_SECONDS = 60.0
 """How long a start waits for an engine that went away: nothing has run yet, so it can be asked again."""
 
 _ENGINE_PAUSE_SECONDS = 0.1
+_PEERS_SECONDS = 10.0
+"""How long a command waits for the containers of other learners, which may have failed or ended."""
+
 _LATE = (404, 409)
 """What an engine says of a container whose start has failed already."""
 
@@ -158,6 +161,7 @@ class ContainerProxy:
                         return False
                     is_created = True
                 self._ask_to_start()
+                self._await_peers()
                 return True
             except EngineRefused as error:
                 # Another request to start it may have reported already why it failed.
@@ -179,6 +183,20 @@ class ContainerProxy:
         version = version_at(engine)
         self._ending = EngineRequest(connected(engine), "POST", target, version=version)
         ask(engine, "POST", "containers/%s/start" % name, timeout_seconds=None)
+
+    def _await_peers(self) -> None:
+        """Wait for the other learners' containers where agents create them: until then their names do not resolve."""
+        network = (self._config.get("create") or {}).get("network")
+        if not network:
+            return
+        from workbench.learner.guard.container_creation import is_running
+
+        until = system.elapsed_seconds() + _PEERS_SECONDS
+        with contextlib.suppress(OSError):  # an engine that went away: nobody can be waited for
+            for name in network["peers"]:
+                while not is_running(self._config["engine"], name):
+                    if system.elapsed_seconds() >= until or self._is_stopped_within(_ENGINE_PAUSE_SECONDS):
+                        return
 
     def _is_stopped_within(self, seconds: float) -> bool:
         """Wait for a moment; return whether the command was asked to end."""

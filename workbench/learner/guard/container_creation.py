@@ -6,8 +6,8 @@ the launch left in ``container.json`` under ``create``:
 * ``document``: its configuration for Docker's API, but for the GPUs, and the path of its file of secrets;
 * ``podman``: whether the engine is podman, whose own API alone can pass GPUs;
 * ``home``: the uuid of the home, which its label names;
-* ``network``: ``name`` and ``labels`` of the attempt's network, and ``make``: whether this learner makes it; null
-  without one.
+* ``network``: ``name`` and ``labels`` of the attempt's network, ``make``: whether this learner makes it, and ``peers``:
+  the containers that are to run before the command does, so that names resolve; null without one.
 """
 
 from __future__ import annotations
@@ -226,6 +226,19 @@ def prepare_network(ask: Ask, network: Mapping[str, Any]) -> None:
             "S100",
             "docker network prune removes those that nothing uses",
         ) from error
+
+
+def is_running(engine: str, name: str) -> bool:
+    """Say whether a container runs.
+
+    Raises:
+        OSError: the engine does not answer.
+    """
+    try:
+        found = ask_engine(engine, "GET", "containers/%s/json" % name)
+    except EngineRefused:
+        return False
+    return bool(found["State"]["Running"])
 
 
 def _found(ask: Ask, target: str) -> Optional[Dict[str, Any]]:
