@@ -132,3 +132,40 @@ def test_a_container_of_a_trial_that_was_cut_off_has_the_limits_that_another_lau
         create(host, runner, engine, plan)
 
     assert [limits_of(container) for container in engine.containers_here.values()] == [["stack"]] * 2
+
+
+def test_before_a_job_is_given_to_its_host_the_limits_are_found_by_a_container_without_it(
+    host: LocalHost, runner: ContainerRunner
+) -> None:
+    engine = MemoryEngine(host)
+    limits = Limits(host, runner._site(), engine)
+
+    assert limits.find("image") == ("stack",)
+
+    (tried,) = engine.containers_here.values()
+    assert tried["Config"]["Entrypoint"] == ["sh", "-c", "exit 0"]
+    assert "Mounts" not in tried["Config"]["HostConfig"]
+    assert limits.known() == ("stack",)
+    assert limits.find("image") == ("stack",)
+    assert len(engine.containers_here) == 1
+
+
+def test_limits_stay_unknown_where_no_container_of_the_image_starts(
+    host: LocalHost, runner: ContainerRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = MemoryEngine(host)
+    change = engine._change
+
+    def refuse(method: str, target: str, body: Any) -> None:
+        if target.endswith("/start"):
+            raise EngineRefused(400, 'exec: "sh": executable file not found in $PATH')
+        change(method, target, body)
+
+    monkeypatch.setattr(engine, "_change", refuse)
+    engine.requests_left = -1
+    limits = Limits(host, runner._site(), engine)
+
+    assert limits.find("image") is None
+
+    assert limits.known() is None
+    assert engine.containers_here == {}
