@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backends.contract.host import Host, Lock
-from runners.interface import LaunchPlan, LaunchProgress
+from runners.interface import HostGates, LaunchPlan, LaunchProgress
 from runners.process.plan import AGENT
 from runners.shared.agents import Agent, PythonAgent, upload_agent
 from runners.shared.bind_mounts import link_mounts, refusals_of_processes, refuse_missing
@@ -29,6 +29,7 @@ from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from runners.shared.unsupported import not_built
 from runners.shared.virtualenvs import ensure, environment_of
 from workbench.errors import BackendUnreachable, FabricError, RunnerError, SlotsBusy
+from workbench.learner.queue.allocation import RESERVED_CPUS
 
 
 class ProcessLaunch:
@@ -50,8 +51,14 @@ class ProcessLaunch:
         waiting = self._agent_starts.pending()
         if not waiting:
             return
+        wait = self._request.wait
+        if wait is not None and self._plan.learners[0].native["agent"] != "python":
+            raise SlotsBusy(wait.reason)  # nothing is prepared where nobody could start it
         self._refuse()
         agent = self._prepare(waiting)
+        if wait is not None:
+            self._hand_over(waiting, agent, SlotsBusy(wait.reason))
+            return
         try:
             leased = self._lease(waiting)
         except SlotsBusy as busy:
@@ -162,7 +169,9 @@ class ProcessLaunch:
         """Return what the waiter needs to know beside the launch documents."""
         request, spec = self._request, self._request.spec
         attempt = request.attempt
+        gates = HostGates() if request.wait is None else request.wait.gates
         return {
+            **(gates.to_json(self._site.home) if gates != HostGates() else {}),
             "home": attempt.home,
             "job": attempt.job_id,
             "attempt": attempt.attempt,
@@ -248,6 +257,8 @@ class ProcessLaunch:
                 document["cpus"] = self._choose_cpus(learner)
             environment |= {**gpu_variables(slots), "MASTER_PORT": str(port)}
         environment["PYTHONPATH"] = environment["PYTHONPATH"].replace(AGENT, agent.importable)
+        if self._request.spec.cpus:
+            document[RESERVED_CPUS] = self._request.spec.cpus
         document["env"] = environment
         document["guard"] = agent.argv(self._attempt.learner(learner))
         return with_stores(self._request, self._host, self._site, document)

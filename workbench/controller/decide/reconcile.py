@@ -189,12 +189,24 @@ def _queued(job: JobSnapshot) -> Decision:
     if job.verdict is None:
         return Decision(_set_unreachable(job))
     if job.verdict.never:
-        reason = Reason(job.verdict.never, "C105", "fabric resume starts it once that job has completed")
-        return Decision((Finish(Outcome(State.FAILED, reason, EXIT_FAULTY, "", final=True)),))
+        return Decision((Finish(_never_comes(job.verdict.never)),))
     if not (job.verdict.start or job.verdict.hand_over):
         return Decision(_set_reason(job, Reason(job.verdict.reason)))
     reason = Reason("starting" if job.verdict.start else job.verdict.reason)
     return Decision((Transition(State.PENDING, reason), StartLaunch()))
+
+
+def _never_comes(why: str) -> Outcome:
+    """Return the end of a job that comes after one which cannot complete."""
+    reason = Reason(why, "C105", "fabric resume starts it once that job has completed")
+    return Outcome(State.FAILED, reason, EXIT_FAULTY, "", final=True)
+
+
+def _comes_in_vain(job: JobSnapshot) -> str:
+    """Say why a job that waits at its host can never start; empty where it may, or has started there."""
+    if not job.is_handed_over or job.verdict is None or job.intent is not Intent.NONE:
+        return ""
+    return "" if any(one.started_us is not None for one in job.statuses.values()) else job.verdict.never
 
 
 def _is_over(job: JobSnapshot) -> bool:
@@ -325,6 +337,8 @@ def _clean_up(job: JobSnapshot) -> Decision:
 
 
 def _outcome(job: JobSnapshot) -> Outcome:
+    if why := _comes_in_vain(job):
+        return _never_comes(why)
     fault = _fault(job)
     if fault is not None and job.intent is Intent.NONE and not _has_run(job):
         return _never_started(fault)
@@ -379,6 +393,8 @@ def _starting(job: JobSnapshot) -> Decision:
         return Decision(_set_unreachable(job))
     if job.learner_absent:
         return Decision((Probe(),))
+    if _comes_in_vain(job):
+        return _stop(job, "kill")  # once its host confirms that it starts it no more, it has failed
     if missing := _missing(job):
         if job.launched_at is None:
             return Decision((StartLaunch(),))

@@ -20,8 +20,11 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from workbench.learner.platform import run, system
 from workbench.learner.platform.errors import Failure
 
-FORMAT = 1
+FORMAT = 2
 """Of a request; a waiter refuses one that is newer."""
+
+PLAIN_FORMAT = 1
+"""Of a request that every waiter understands: the attempt waits for GPUs, behind no gate."""
 
 LIMIT_BYTES = 16 << 20
 """A longer request is refused."""
@@ -58,6 +61,12 @@ class NoWaiter(Failure):
         super().__init__("missing", message)
         self.is_gone = is_gone
         """Whether nobody has the name; else it is about to be free."""
+
+
+def format_of(ticket: Mapping[str, Any]) -> int:
+    """Return the oldest format of a request that a ticket can be sent with."""
+    has_gates = ticket.get("begin_us") is not None or bool(ticket.get("after"))
+    return FORMAT if has_gates or not ticket.get("each") else PLAIN_FORMAT
 
 
 def is_possible() -> bool:
