@@ -52,6 +52,9 @@ from workbench.job import (
 SHOWN_AFTER_SECONDS: Final = 0.1
 """A shorter phase gets no state of its own: writing it would cost more than it says."""
 
+AHEAD_SHOWN_AFTER_SECONDS: Final = 3.0
+"""What is done for an attempt that waits anyway is shown where it takes long: until then the reason says why it waits."""
+
 REASON_EVERY_SECONDS: Final = 1.0
 """How often the reason of a long launch may change."""
 
@@ -154,8 +157,10 @@ def _while_launching(job: JobSnapshot) -> Decision:
     preparing = job.preparing
     if preparing is None or not preparing.text:
         return Decision()
-    if job.now < preparing.since + SHOWN_AFTER_SECONDS:
-        return Decision(until=preparing.since + SHOWN_AFTER_SECONDS)
+    is_ahead = job.verdict is not None and not job.verdict.start and job.verdict.wait is not None
+    shown_at = preparing.since + (AHEAD_SHOWN_AFTER_SECONDS if is_ahead else SHOWN_AFTER_SECONDS)
+    if job.now < shown_at:
+        return Decision(until=shown_at)
     if preparing.stage == "preparing" and job.state is State.PENDING:
         return Decision((Transition(State.DOWNLOADING, Reason(preparing.text)),))
     if preparing.text == job.reason.text:

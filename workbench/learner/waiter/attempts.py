@@ -104,7 +104,7 @@ class Ticket(NamedTuple):
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise Failure(
-                "bad_input", f"A fact of {self.job} is to become something that it cannot be."
+                "bad_input", f"A fact of {self.job} is to become something that is not a number or a gate."
             ) from None
 
 
