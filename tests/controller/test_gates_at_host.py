@@ -246,7 +246,9 @@ def test_a_job_that_waits_for_nothing_meets_no_waiter(ground: Ground) -> None:
 
 
 @pytest.mark.parametrize("kind", ["halt", "kill", "delete"])
-def test_a_job_behind_a_gate_is_stopped_at_its_host(ground: Ground, end: Path, order: Path, kind: str) -> None:
+def test_a_job_behind_a_gate_is_stopped_at_its_host(
+    ground: Ground, end: Path, order: Path, kind: str
+) -> None:
     a = first(ground, end)
     b = ground.submit(noting(order, "b"), after=(f"{a}:ended",))
     waits_there(ground, b)

@@ -28,6 +28,8 @@ Kind = Literal["local", "ssh", "kubernetes"]
 LATE_SECONDS: Final = 60.0
 FOR_EVER: Final = 1e9
 
+NO_GATES: Final = HostGates()
+
 _OVER: Final = frozenset({LearnerPhase.EXITED, LearnerPhase.LOST})
 
 
@@ -246,9 +248,7 @@ class SimulatedTarget:
             self._later(one, one.does.start_seconds * (number + 1) / steps, partial(self._enter, one, phase))
         self._later(one, one.does.start_seconds, lambda: self._start(one))
 
-    def hand_over(
-        self, refs: Sequence[LearnerRef], spec: JobSpec, gates: HostGates = HostGates()
-    ) -> None:
+    def hand_over(self, refs: Sequence[LearnerRef], spec: JobSpec, gates: HostGates = NO_GATES) -> None:
         """Give an attempt to the waiter; one that waits already is given again."""
         self.gates[refs[0].job_id] = gates
         for ref in refs:
@@ -278,7 +278,7 @@ class SimulatedTarget:
                 waiting.setdefault((one.ref.job_id, one.ref.attempt), []).append(one)
         for (job_id, _), learners in waiting.items():
             fits = sum(one.spec.gpus for one in learners) <= self.free() and self._has_cpus(learners)
-            if fits and self._are_open(self.gates.get(job_id, HostGates())):
+            if fits and self._are_open(self.gates.get(job_id, NO_GATES)):
                 for one in learners:
                     self._begin(one)
                 self.tell()

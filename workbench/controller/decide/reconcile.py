@@ -53,7 +53,7 @@ SHOWN_AFTER_SECONDS: Final = 0.1
 """A shorter phase gets no state of its own: writing it would cost more than it says."""
 
 AHEAD_SHOWN_AFTER_SECONDS: Final = 3.0
-"""What is done for an attempt that waits anyway is shown where it takes long: until then the reason says why it waits."""
+"""What is done for an attempt that waits anyway is shown where it takes long: until then the reason is why it waits."""
 
 REASON_EVERY_SECONDS: Final = 1.0
 """How often the reason of a long launch may change."""

@@ -233,7 +233,7 @@ class TrackedJob:
 
         Where some learner has begun the others follow it at once.
         """
-        if any(not (one.waits or one.cut_off) for one in self.statuses.values()):
+        if any(not (one.waits or one.cut_off or never_began(one)) for one in self.statuses.values()):
             return None
         verdict = self.verdict
         if verdict is None:

@@ -133,7 +133,9 @@ class Gates:
             return False
         if tracked.spec.at_most is not None and _sweep(tracked):
             return False  # who counts those under way opens its gates, too
-        if gates.after and (_may_be_stale(tracked) or not all(self._is_seen(one, tracked) for one in gates.after)):
+        if gates.after and (
+            _may_be_stale(tracked) or not all(self._is_seen(one, tracked) for one in gates.after)
+        ):
             return False
         if tracked.spec.cpus and _prepares_with_cpus(self._context.jobs.values(), machine):
             return False
@@ -400,7 +402,9 @@ class JobQueue:
         if host_line is not None and (due := host_line.due(line_up, now)) is not None:
             retries.append(due)
         if (ready and known is None) or unreachable or any(at <= now for at in retries):
-            worker = self._context.worker((ready or held)[0].row.target) if host_line is None else host_line.worker
+            worker = (
+                self._context.worker((ready or held)[0].row.target) if host_line is None else host_line.worker
+            )
             retries.append(self._measure(worker, None if host_line is None else line_up))
         times += retries
         for tracked in unreachable:
@@ -425,9 +429,7 @@ class JobQueue:
             self._hand_over(ready, held, known.capacity.cpus - sum(one.cpus for one in holding))
         return min((at for at in times if at > now), default=None)
 
-    def _hand_over(
-        self, ready: Sequence[TrackedJob], held: Sequence[TrackedJob], free_cpus: float
-    ) -> None:
+    def _hand_over(self, ready: Sequence[TrackedJob], held: Sequence[TrackedJob], free_cpus: float) -> None:
         """Have the first of those that wait for GPUs or CPUs given to their host, which starts them whatever we do.
 
         Whoever asks for CPUs is not given past one before it that stays here. Two who start jobs would give the same CPUs

@@ -357,7 +357,9 @@ class Waiter:
         """Return the folders of learners whose end somebody waits for: behind a gate, or for CPUs."""
         gated = (one for attempt in self._waiting.values() for one in attempt.closed_by)
         found = {folder for one in gated for folder in one.folders}
-        return found.union(self._start.holders if any(one.lacks_cpus for one in self._waiting.values()) else ())
+        return found.union(
+            self._start.holders if any(one.lacks_cpus for one in self._waiting.values()) else ()
+        )
 
     # GPUs
 
