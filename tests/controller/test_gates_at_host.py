@@ -235,6 +235,36 @@ def test_jobs_that_want_all_cpus_run_one_after_the_other_while_no_controller_is_
     assert started == sorted(started, key=str)
 
 
+def test_jobs_that_wait_for_cpus_go_by_priority_at_their_host(ground: Ground, end: Path, order: Path) -> None:
+    a = first(ground, end, cpus=ALL)
+    names = {"late": 40, "first": 90, "second": 60}
+    jobs = {
+        name: ground.submit(noting(order, name), cpus=ALL, priority=priority)
+        for name, priority in names.items()
+    }
+    for job_id in jobs.values():
+        waits_there(ground, job_id)
+    kill_controller(ground)
+    end.touch()
+
+    ran(ground, a, *jobs.values())
+    assert order.read_text().split() == ["first", "second", "late"]
+
+
+def test_a_job_that_could_start_is_started_by_its_host_where_what_waits_there_wants_the_same_cpus(
+    ground: Ground,
+) -> None:
+    b = ground.submit("true", begin="2090-01-01T00:00:00+00:00", cpus=ALL)
+    waits_there(ground, b)
+
+    c = ground.submit("true", cpus=ALL)
+
+    assert ground.ends(c).state is State.COMPLETED
+    texts = [one.text for one in transitions(ground.store, c) if one.state == State.PENDING]
+    assert texts[0] == "waits at its host, which starts it"
+    assert ground.row(b).state is State.QUEUED
+
+
 def test_a_job_that_waits_for_nothing_meets_no_waiter(ground: Ground) -> None:
     job_id = ground.submit("true", cpus=1)
     ground.ends(job_id)

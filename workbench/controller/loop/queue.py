@@ -432,33 +432,41 @@ class JobQueue:
     def _hand_over(self, ready: Sequence[TrackedJob], held: Sequence[TrackedJob], free_cpus: float) -> None:
         """Have the first of those that wait for GPUs or CPUs given to their host, which starts them whatever we do.
 
-        Whoever asks for CPUs is not given past one before it that stays here. Two who start jobs would give the same CPUs
-        away: one that could start now is given to its host, too, where it and what waits there do not fit together.
+        Whoever asks for CPUs is not given past one before it that stays here. Two who start jobs would give the same
+        CPUs away: one that could start now is given to its host, too, if it and what waits there do not fit together.
         """
         there = sum(tracked.is_handed_over for tracked in ready)
         cpus_there = sum(one.slot_request().cpus for one in (*ready, *held) if one.is_handed_over)
         is_behind = False
         for tracked in sorted(ready, key=lambda one: one.slot_request().order):
             verdict, wanted = tracked.verdict, tracked.slot_request()
-            if tracked.is_handed_over and verdict is not None and not wanted.slots:
-                tracked.verdict = replace(verdict, wait=HostWait(verdict.reason or AT_ITS_HOST))
-            if verdict is None or tracked.is_handed_over or not (wanted.slots or wanted.cpus):
+            if verdict is None:
                 continue
-            goes = there < WAITING_AT_ONCE and not tracked.busy and _can_be_handed_over(tracked)
-            if wanted.cpus:
-                machine = tracked.row.target.machine
-                goes = goes and not (is_behind or tracked.stays_here)
-                goes = goes and not _prepares_with_cpus(self._context.jobs.values(), machine)
-            if verdict.start:
-                goes = goes and bool(wanted.cpus and cpus_there) and free_cpus < wanted.cpus + cpus_there
-                free_cpus -= wanted.cpus
-            if goes:
-                reason = verdict.reason or AT_ITS_HOST
+            reason = verdict.reason or AT_ITS_HOST
+            if tracked.is_handed_over:
+                # Should it be launched again, nothing of it may start that needs no GPUs.
+                tracked.verdict = verdict if wanted.slots else replace(verdict, wait=HostWait(reason))
+                continue
+            is_room = there < WAITING_AT_ONCE and not (wanted.cpus and is_behind)
+            collides = bool(wanted.cpus and cpus_there) and free_cpus < wanted.cpus + cpus_there
+            if is_room and (collides or not verdict.start) and self._may_go(tracked):
                 wait = HostWait(reason) if wanted.cpus else None
                 tracked.verdict = replace(verdict, start=False, reason=reason, hand_over=True, wait=wait)
-                there += 1
-            elif not verdict.start:
+                there, cpus_there = there + 1, cpus_there + wanted.cpus
+            elif verdict.start:
+                free_cpus -= wanted.cpus
+            else:
                 is_behind |= bool(wanted.cpus)
+
+    def _may_go(self, tracked: TrackedJob) -> bool:
+        """Say whether a job may be given to its host that waits for GPUs or CPUs, or would take some."""
+        wanted = tracked.slot_request()
+        if tracked.busy or not (wanted.slots or wanted.cpus) or not _can_be_handed_over(tracked):
+            return False  # of the first: it was refused there
+        if not wanted.cpus:
+            return True
+        is_known = not _prepares_with_cpus(self._context.jobs.values(), tracked.row.target.machine)
+        return is_known and not tracked.stays_here
 
     def _line(self, machine: str, ready: Sequence[TrackedJob]) -> HostLine | None:
         """Return the line at a machine, if anybody there needs GPUs, or did, or was given to it.
