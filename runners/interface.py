@@ -110,7 +110,7 @@ class HostGates:
     after: tuple[Predecessor, ...] = ()
 
     def to_json(self, home: Home) -> dict[str, Any]:
-        """Return the gates as the host's waiter reads them: ``learner.waiter.gates.Gates``.
+        """Return the gates as the host's waiter reads them: ``learner.waiter.gates.TicketGates``.
 
         Args:
             home: the home's folder at the host.

@@ -297,7 +297,7 @@ class SimulatedTarget:
 
     def _lets_go(self, before: Predecessor) -> bool:
         attempt = before.attempt
-        predecessor = waiter_gates.Predecessor(
+        predecessor = waiter_gates.AwaitedAttempt(
             attempt.job_id,
             attempt.attempt,
             before.may_fail,

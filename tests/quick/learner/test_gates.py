@@ -12,10 +12,10 @@ from workbench.learner.platform.errors import Failure
 from workbench.learner.queue import channel
 from workbench.learner.waiter.attempts import Ticket
 from workbench.learner.waiter.gates import (
+    AwaitedAttempt,
     GateReader,
-    Gates,
     OpenGates,
-    Predecessor,
+    TicketGates,
     lets_go,
     remaining_us,
 )
@@ -25,9 +25,9 @@ PLATFORM = {"text": "the agent was killed", "code": "S202", "hint": ""}
 UNSTORED = {"text": "the results could not be stored", "code": "S303", "hint": ""}
 
 
-def before(*folders: str, **facts: Any) -> Predecessor:
+def before(*folders: str, **facts: Any) -> AwaitedAttempt:
     """An attempt that has to complete and has no restarts left after a fault of the user's."""
-    predecessor = Predecessor("training-a", 1, False, 0, 3, folders or ("/l1",))
+    predecessor = AwaitedAttempt("training-a", 1, False, 0, 3, folders or ("/l1",))
     return predecessor._replace(**facts)
 
 
@@ -110,13 +110,13 @@ def test_what_need_only_end_is_over_where_no_attempt_can_follow(
 
 def test_a_predecessor_that_has_let_go_does_not_count_again(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text(json.dumps(over()))
-    gates, opened = Gates(after=(before(str(tmp_path)),)), OpenGates()
+    gates, opened = TicketGates(after=(before(str(tmp_path)),)), OpenGates()
     assert opened.closed_by(gates, GateReader()) == []
 
     (tmp_path / "state.json").unlink()
 
     assert opened.closed_by(gates, GateReader()) == []
-    again = Gates(after=(before(str(tmp_path), attempt=2),))
+    again = TicketGates(after=(before(str(tmp_path), attempt=2),))
     assert opened.closed_by(again, GateReader()) == list(again.after)
 
 
@@ -130,8 +130,8 @@ def test_a_state_is_read_once_a_look_for_all_that_come_after(tmp_path: Path) -> 
 
 
 def test_a_time_of_day_is_waited_for() -> None:
-    assert [remaining_us(Gates(100), now) for now in (40, 100, 200)] == [60, 0, 0]
-    assert remaining_us(Gates(), 40) == 0
+    assert [remaining_us(TicketGates(100), now) for now in (40, 100, 200)] == [60, 0, 0]
+    assert remaining_us(TicketGates(), 40) == 0
 
 
 def ticket(**facts: Any) -> dict[str, Any]:
@@ -155,8 +155,8 @@ AFTER = {"job": "training-a", "attempt": 2, "ended": True, "learners": ["/a/1", 
 def test_a_ticket_says_its_gates() -> None:
     found = Ticket.parse(ticket(begin_us=7, after=[AFTER]))
 
-    assert found.gates == Gates(7, (Predecessor("training-a", 2, True, 1, 1, ("/a/1", "/a/2")),))
-    assert found.changed({"begin_us": None, "after": []}).gates == Gates()
+    assert found.gates == TicketGates(7, (AwaitedAttempt("training-a", 2, True, 1, 1, ("/a/1", "/a/2")),))
+    assert found.changed({"begin_us": None, "after": []}).gates == TicketGates()
     assert found.changed({"priority": 70}).gates == found.gates
 
 

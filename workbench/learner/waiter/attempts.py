@@ -11,7 +11,7 @@ from workbench.learner.journal import reasons, state
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.platform import leases, system
 from workbench.learner.platform.errors import Failure, of_os_error
-from workbench.learner.waiter.gates import GateReader, Gates, OpenGates, Predecessor, remaining_us
+from workbench.learner.waiter.gates import AwaitedAttempt, GateReader, OpenGates, TicketGates, remaining_us
 
 Key = Tuple[str, int]
 """A job's id and the number of its attempt."""
@@ -44,7 +44,7 @@ class Ticket(NamedTuple):
     secrets_suffix: str
     learners: Mapping[int, Tuple[str, str]]
     """By number: the folder, and the name of the file of secrets without its suffix."""
-    gates: Gates = Gates()
+    gates: TicketGates = TicketGates()
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Ticket:
@@ -74,7 +74,7 @@ class Ticket(NamedTuple):
                     int(one["learner"]): (str(one["folder"]), str(one["secrets_stem_name"]))
                     for one in document["learners"]
                 },
-                gates=Gates.parse(document),
+                gates=TicketGates.parse(document),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Failure(
@@ -100,7 +100,7 @@ class Ticket(NamedTuple):
                 priority=int(facts.get("priority", self.priority)),
                 position=float(facts.get("position", self.position)),
                 tries=int(facts.get("tries", self.tries)),
-                gates=Gates.parse(facts) if {"begin_us", "after"} <= set(facts) else self.gates,
+                gates=TicketGates.parse(facts) if {"begin_us", "after"} <= set(facts) else self.gates,
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise Failure(
@@ -213,7 +213,7 @@ class WaitingAttempt:
         self._is_broken = False
         self.lacks_cpus = False
         """Whether it had its turn and too few CPUs were left."""
-        self.closed_by: List[Predecessor] = []
+        self.closed_by: List[AwaitedAttempt] = []
         """The jobs that hold it back, as they were seen last."""
         self.begins_in_us = 0
         """For how long the time of day holds it back."""

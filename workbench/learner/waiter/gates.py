@@ -22,7 +22,7 @@ _BY_A_PERSON = ("halt", "kill")
 followed by another."""
 
 
-class Predecessor(NamedTuple):
+class AwaitedAttempt(NamedTuple):
     """An attempt of a job that comes before, with the folders of its learners at this host."""
 
     job: str
@@ -35,7 +35,7 @@ class Predecessor(NamedTuple):
     folders: Tuple[str, ...]
 
     @classmethod
-    def parse(cls, document: Mapping[str, Any]) -> Predecessor:
+    def parse(cls, document: Mapping[str, Any]) -> AwaitedAttempt:
         """Return what a document says.
 
         Raises:
@@ -53,15 +53,15 @@ class Predecessor(NamedTuple):
         )
 
 
-class Gates(NamedTuple):
+class TicketGates(NamedTuple):
     """What has to be over before an attempt waits for GPUs and CPUs."""
 
     begin_us: Optional[int] = None
     """Not before this time of day, by the host's clock."""
-    after: Tuple[Predecessor, ...] = ()
+    after: Tuple[AwaitedAttempt, ...] = ()
 
     @classmethod
-    def parse(cls, document: Mapping[str, Any]) -> Gates:
+    def parse(cls, document: Mapping[str, Any]) -> TicketGates:
         """Return the gates of a ticket, or of changed facts.
 
         Raises:
@@ -70,11 +70,11 @@ class Gates(NamedTuple):
             ValueError: the same.
         """
         begin = document.get("begin_us")
-        after = tuple(Predecessor.parse(one) for one in document.get("after") or ())
+        after = tuple(AwaitedAttempt.parse(one) for one in document.get("after") or ())
         return cls(None if begin is None else int(begin), after)
 
 
-def lets_go(predecessor: Predecessor, states: Sequence[State]) -> bool:
+def lets_go(predecessor: AwaitedAttempt, states: Sequence[State]) -> bool:
     """Say whether what comes after this attempt may start, by the states of its learners. Pure.
 
     All of them have to be over. They have succeeded where every command ended by itself with exit code 0 and nothing is
@@ -93,7 +93,7 @@ def lets_go(predecessor: Predecessor, states: Sequence[State]) -> bool:
     return is_clear and not predecessor.restarts_left
 
 
-def _is_end_of(predecessor: Predecessor, found: State) -> bool:
+def _is_end_of(predecessor: AwaitedAttempt, found: State) -> bool:
     """Say whether a state records the end of a learner of this very attempt."""
     is_its = found.get("job") == predecessor.job and found.get("attempt") == predecessor.attempt
     return is_its and found.get("phase") == "exited" and not found.get("waiting")
@@ -118,7 +118,7 @@ class GateReader:
     def __init__(self) -> None:
         self._states: Dict[str, State] = {}
 
-    def closed(self, predecessors: Iterable[Predecessor]) -> List[Predecessor]:
+    def closed(self, predecessors: Iterable[AwaitedAttempt]) -> List[AwaitedAttempt]:
         """Return those that do not let go yet."""
         return [one for one in predecessors if not lets_go(one, [self._read(path) for path in one.folders])]
 
@@ -134,7 +134,7 @@ class OpenGates:
     def __init__(self) -> None:
         self._over: Set[Tuple[str, int]] = set()
 
-    def closed_by(self, gates: Gates, reader: GateReader) -> List[Predecessor]:
+    def closed_by(self, gates: TicketGates, reader: GateReader) -> List[AwaitedAttempt]:
         """Return the predecessors that hold the attempt back."""
         left = [one for one in gates.after if (one.job, one.attempt) not in self._over]
         closed = reader.closed(left) if left else []
@@ -142,6 +142,6 @@ class OpenGates:
         return closed
 
 
-def remaining_us(gates: Gates, now_us: int) -> int:
+def remaining_us(gates: TicketGates, now_us: int) -> int:
     """Return how long the time of day is still waited for; 0 where it is not."""
     return 0 if gates.begin_us is None else max(0, gates.begin_us - now_us)
