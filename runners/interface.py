@@ -62,6 +62,9 @@ class Capabilities:
     hands_over: bool = False
     """Whether a job that waits is given to its host, where a process of ours starts it: its learners are seen as
     ``waits``."""
+    heeds_wait: bool = False
+    """Whether a launch whose request has a ``wait`` gives the attempt to its host and starts nothing, with
+    ``hands_over``."""
     finish: bool = False
     """Whether it knows the stop ``finish``: ``should_stop()`` says yes, and no signal is sent."""
     moves_in: bool = False
@@ -160,7 +163,7 @@ class LaunchRequest:
     """Where it stands among the jobs of its home and priority, smaller first; None: by its submission."""
     wait: HostWait | None = None
     """What the attempt waits for at its host: it is prepared and given to it. Only for runners with
-    ``capabilities.hands_over``. None starts it."""
+    ``capabilities.heeds_wait``. None starts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +349,7 @@ class Runner(ABC):
         """Upload code and environment, lease all slots or none, then start the learners. Idempotent.
 
         Where slots are taken a runner with ``capabilities.hands_over`` gives the attempt to its host, which starts it.
-        So it does with one that has a ``wait``, whatever is free.
+        With ``capabilities.heeds_wait`` so it does with one that has a ``wait``, whatever is free.
 
         Raises:
             SlotsBusy: not enough slots are free, or its host takes no attempt that waits; no learner was started. The

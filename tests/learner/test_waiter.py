@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -179,7 +180,7 @@ def test_gpus_of_the_wanted_type_are_given_first(home: WaitingHome, gpus: Gpus, 
 # Gates, and CPUs alone
 
 
-def behind(*jobs: WaitingJob, **facts: object) -> dict[str, object]:
+def behind(*jobs: WaitingJob, **facts: Any) -> dict[str, Any]:
     """Return the facts of a job that comes after others, which have to complete."""
     after = [
         {

@@ -158,7 +158,7 @@ class SimulatedRunner(Runner):
     """The runner of a simulated target."""
 
     name: ClassVar[str] = "simulated"
-    capabilities: ClassVar[Capabilities] = Capabilities(needs="host", hands_over=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(needs="host", hands_over=True, heeds_wait=True)
 
     def __init__(self, connection: Any, *, home_uuid: str) -> None:
         super().__init__(connection, home_uuid=home_uuid)

@@ -175,11 +175,12 @@ def test_one_that_its_host_did_not_take_is_not_tried_again() -> None:
 def test_a_host_that_does_not_answer_is_waited_for() -> None:
     b = job("b", of=spec(begin=LATER))
     b.launch_unreachable = True
+    b.is_away("gpubox cannot be reached", 0.0)
 
     hold(b)
 
     assert not is_given(b)
-    b.answered_again()
+    b.reachable_again()
     hold(b)
     assert is_given(b)
 

@@ -125,9 +125,9 @@ class Gates:
         now may be another thing later.
         """
         row, machine = tracked.row, tracked.row.target.machine
-        if tracked.is_handed_over or tracked.stays_here or not _can_be_handed_over(tracked):
+        if tracked.is_handed_over or tracked.stays_here or not _can_wait_at_host(tracked):
             return False
-        if row.intent is not Intent.NONE or tracked.operation is not Operation.NOTHING or tracked.unreachable:
+        if row.intent is not Intent.NONE or tracked.operation is not Operation.NOTHING:
             return False
         if at_hosts.get(machine, 0) >= WAITING_AT_ONCE:
             return False
@@ -139,7 +139,7 @@ class Gates:
             return False
         if tracked.spec.cpus and _prepares_with_cpus(self._context.jobs.values(), machine):
             return False
-        if tracked.launch_unreachable:
+        if tracked.launch_unreachable or tracked.unreachable:
             self.out_of_reach.append(tracked)
             return False
         at_hosts[machine] = at_hosts.get(machine, 0) + 1
@@ -173,13 +173,13 @@ def _count_at_hosts(waiting: Sequence[TrackedJob]) -> dict[str, int]:
     return counts
 
 
-def _can_be_handed_over(tracked: TrackedJob) -> bool:
+def _can_wait_at_host(tracked: TrackedJob) -> bool:
     """Say whether the host of a job may have it before it can start; a machine that starts on demand is not woken."""
     options = tracked.row.target.options
     if options.get(WATCHED) or options.get("on_demand"):
         return False
     can = capabilities_of(tracked.row.target.runner)
-    return can is not None and can.hands_over
+    return can is not None and can.hands_over and can.heeds_wait
 
 
 def _may_be_stale(tracked: TrackedJob) -> bool:
@@ -450,7 +450,7 @@ class JobQueue:
             is_room = there < WAITING_AT_ONCE and not (wanted.cpus and is_behind)
             collides = bool(wanted.cpus and cpus_there) and free_cpus < wanted.cpus + cpus_there
             if is_room and (collides or not verdict.start) and self._may_go(tracked):
-                wait = HostWait(reason) if wanted.cpus else None
+                wait = HostWait(reason) if wanted.cpus and _can_wait_at_host(tracked) else None
                 tracked.verdict = replace(verdict, start=False, reason=reason, hand_over=True, wait=wait)
                 there, cpus_there = there + 1, cpus_there + wanted.cpus
             elif verdict.start:
@@ -460,11 +460,13 @@ class JobQueue:
 
     def _may_go(self, tracked: TrackedJob) -> bool:
         """Say whether a job may be given to its host that waits for GPUs or CPUs, or would take some."""
-        wanted = tracked.slot_request()
-        if tracked.busy or not (wanted.slots or wanted.cpus) or not _can_be_handed_over(tracked):
-            return False  # of the first: it was refused there
-        if not wanted.cpus:
-            return True
+        wanted, can = tracked.slot_request(), capabilities_of(tracked.row.target.runner)
+        if tracked.busy or can is None or not can.hands_over:
+            return False  # it was refused there, or cannot be given
+        if not wanted.cpus or not _can_wait_at_host(tracked):
+            # Its launch takes its GPUs where they are free.
+            is_waiting = tracked.verdict is not None and not tracked.verdict.start
+            return wanted.slots > 0 and is_waiting
         is_known = not _prepares_with_cpus(self._context.jobs.values(), tracked.row.target.machine)
         return is_known and not tracked.stays_here
 
