@@ -239,11 +239,11 @@ def test_jobs_go_on_while_a_lost_database_is_made_again(running: Sandbox) -> Non
     for file in running.home.glob("fabric.db*"):
         file.unlink()
     report = running.json("doctor", "--rebuild", "--yes", "--json")
-    states = {each["name"]: each["state"] for each in running.json("list", "--json")}
+    states = {**dict.fromkeys(RUNNING, "PROCESSING"), "next": "QUEUED", "grid-2": "QUEUED"}
+    until(lambda: _states(running) == states, lambda: str(_states(running)))
     running("halt", "to-halt")
 
     assert (report["jobs"], report["open_jobs"], report["problems"]) == (5, 5, [])
-    assert states == {**dict.fromkeys(RUNNING, "PROCESSING"), "next": "QUEUED", "grid-2": "QUEUED"}
     assert ends(running, "next", "COMPLETED")["exit_code"] == 0
     assert shown(running, "to-halt")["exit_code"] == 143
 

@@ -229,3 +229,28 @@ def test_a_launch_that_is_repeated_starts_nothing_that_is_held_back(seen: Any, e
     b.statuses = {1: seen}
 
     assert (b.wait_at_host() is not None) is expected
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        pytest.param(spec(begin=LATER), HostGates(LATER_US), id="a time"),
+        pytest.param(
+            AFTER_A,
+            HostGates(after=(Predecessor(AttemptRef(HOME, "a", 1, 1), False, 0, 3),)),
+            id="a job before it",
+        ),
+        pytest.param(spec(cpus=2.0), HostGates(), id="CPUs, which its host sees"),
+        pytest.param(spec(), None, id="nothing"),
+    ],
+)
+def test_one_that_a_controller_before_was_preparing_is_judged_anew(
+    of: JobSpec, expected: HostGates | None
+) -> None:
+    b = job("b", State.PENDING, of=of)
+    context = SimpleNamespace(jobs={"a": RUNS, "b": b}, uuid=HOME)
+
+    Gates(cast(ControllerContext, context)).judge_anew(b)
+
+    wait = b.wait_at_host()
+    assert (None if wait is None else wait.gates) == expected

@@ -689,3 +689,17 @@ def test_what_is_done_for_a_job_ahead_of_its_turn_is_shown_where_it_takes_long()
 
 def test_a_job_that_waits_at_its_host_keeps_its_reason_until_the_host_was_asked() -> None:
     assert decide(handed_over(waiting(), is_observed=False)).actions == ()
+
+
+@pytest.mark.parametrize(
+    "keys", [{"after": ("a:completed",)}, {"begin": "2090-01-01T00:00:00"}, {"cpus": 2.0}]
+)
+@pytest.mark.parametrize("state", [State.PENDING, State.DOWNLOADING])
+def test_what_a_controller_before_prepared_is_launched_once_it_is_known_whether_it_is_held_back(
+    state: State, keys: dict[str, Any]
+) -> None:
+    found = view(state, verdict=None, **keys)
+
+    assert decide(found) == Decision()
+    assert decide(replace(found, verdict=AT_HOST)).actions == (StartLaunch(),)
+    assert decide(view(state, verdict=None)).actions == (StartLaunch(),)

@@ -402,7 +402,9 @@ def _starting(job: JobSnapshot) -> Decision:
         return _stop(job, "kill")  # once its host confirms that it starts it no more, it has failed
     if missing := _missing(job):
         if job.launched_at is None:
-            return Decision((StartLaunch(),))
+            # One that a controller before this one was preparing may be held back.
+            is_unjudged = job.verdict is None and bool(job.spec.after or job.spec.begin or job.spec.cpus)
+            return Decision(() if is_unjudged else (StartLaunch(),))
         due = job.launched_at + _launched_again_after(job, missing)
         return Decision((StartLaunch(),)) if job.now >= due else Decision(until=due)
     if all(learner.waits for learner in job.statuses.values()):

@@ -92,6 +92,24 @@ class Gates:
             return free, None
         return free, self._context.now() + min(remaining_us / 1e6, CLOCK_SECONDS)
 
+    def judge_anew(self, tracked: TrackedJob) -> None:
+        """Set the verdict of a job that a controller before this one was launching, perhaps ahead of its turn.
+
+        Of CPUs nobody knows whether it was to have them: its host sees whether they are free.
+        """
+        verdict, gates = self._behind_others(tracked)
+        now = now_us()
+        if (left_us := _begins_in_us(tracked, now)) > 0:
+            gates = replace(gates, begin_us=now + left_us)
+        wait = None
+        if gates != HostGates() or tracked.spec.cpus:
+            reason = "" if verdict is None else verdict.reason or verdict.never
+            wait = HostWait(reason or AT_ITS_HOST, gates)
+        if wait is None or not _can_wait_at_host(tracked):
+            tracked.verdict = QueueVerdict(True)
+        else:
+            tracked.verdict = QueueVerdict(False, wait.reason, hand_over=True, wait=wait)
+
     def _behind_others(self, tracked: TrackedJob) -> tuple[QueueVerdict | None, HostGates]:
         """Return the verdict of the first job that holds one back, with the gates that all of them are."""
         first: QueueVerdict | None = None
@@ -301,6 +319,9 @@ class JobQueue:
         running: dict[str, list[TrackedJob]] = {}
         jobs = self._context.jobs.values()
         queued = [one for one in jobs if one.row.state is State.QUEUED]
+        for tracked in jobs:
+            if tracked.row.state in _HERE and tracked.verdict is None:
+                self._gates.judge_anew(tracked)
         free, looks_again_at = self._gates.hold(queued)
         for tracked in free:
             waiting.setdefault(tracked.row.target.machine, []).append(tracked)

@@ -63,7 +63,7 @@ def queue_position(store: Store, row: JobRow, priority: int) -> QueuePosition:
 def waiting_jobs(store: Store, *, asked: bool = False) -> list[WaitingJob]:
     """List the jobs that wait for their turn, each machine's in their order.
 
-    One that a time or another job holds back waits, too, while it is prepared for its host, which starts it.
+    One that a time, another job, or want of GPUs or CPUs holds back waits, too, while it is prepared for its host.
 
     ``asked``: as they will stand once the controller has answered what was asked already.
     """
@@ -103,7 +103,12 @@ def _changed(store: Store, job_ids: Iterable[str], outcomes: tuple[str, ...]) ->
 
 
 def _is_held_back(store: Store, row: JobRow, payload: Mapping[str, Any]) -> bool:
-    """Say whether a job that is prepared cannot start: its time has not come, or a job before it is not over."""
+    """Say whether a job that is prepared cannot start: by its time, the jobs before it, or what it says.
+
+    Of one that it gives to its host the controller says why it waits. A cluster's own words are not meant.
+    """
+    if row.target.type != "kubernetes" and row.reason.text.startswith("waits"):
+        return True
     try:
         spec = detail(store, row.id).spec
     except FabricError:
