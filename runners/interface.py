@@ -33,7 +33,7 @@ from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 from backends.contract.host import Chunk, Cluster, Host
 from workbench.errors import RunnerError
 from workbench.job import LearnerPhase, Reason
-from workbench.paths import JobFolder
+from workbench.paths import Home, JobFolder
 from workbench.spec import JobSpec
 from workbench.values import dataclass
 
@@ -60,8 +60,11 @@ class Capabilities:
     mounts_stores: bool = True
     """Whether a data store with ``mount: true`` is mounted; else such a job is refused."""
     hands_over: bool = False
-    """Whether a job that waits for GPUs is given to its host, where a process of ours starts it: its learners are
-    seen as ``waits``."""
+    """Whether a job that waits is given to its host, where a process of ours starts it: its learners are seen as
+    ``waits``."""
+    heeds_wait: bool = False
+    """Whether a launch whose request has a ``wait`` gives the attempt to its host and starts nothing, with
+    ``hands_over``."""
     finish: bool = False
     """Whether it knows the stop ``finish``: ``should_stop()`` says yes, and no signal is sent."""
     moves_in: bool = False
@@ -90,6 +93,56 @@ class AttemptRef:
 
 
 @dataclass(frozen=True, slots=True)
+class Predecessor:
+    """An attempt of a job that another one comes after, at the same host."""
+
+    attempt: AttemptRef
+    may_fail: bool
+    """Whether it need only end; else it has to complete."""
+    restarts_left: int
+    """How many attempts may follow a failure that is the user's fault."""
+    platform_restarts_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostGates:
+    """What a host waits for before an attempt waits for its GPUs and CPUs."""
+
+    begin_us: int | None = None
+    """Not before this time of day."""
+    after: tuple[Predecessor, ...] = ()
+
+    def to_json(self, home: Home) -> dict[str, Any]:
+        """Return the gates as the host's waiter reads them: ``learner.waiter.gates.TicketGates``.
+
+        Args:
+            home: the home's folder at the host.
+        """
+        return {"begin_us": self.begin_us, "after": [_predecessor_document(one, home) for one in self.after]}
+
+
+def _predecessor_document(one: Predecessor, home: Home) -> dict[str, Any]:
+    attempt = one.attempt
+    folder = home.job(attempt.job_id).attempt(attempt.attempt)
+    return {
+        "job": attempt.job_id,
+        "attempt": attempt.attempt,
+        "ended": one.may_fail,
+        "restarts_left": one.restarts_left,
+        "platform_restarts_left": one.platform_restarts_left,
+        "learners": [str(folder.learner(number).path) for number in range(1, attempt.learners + 1)],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class HostWait:
+    """Why an attempt is given to its host and not started, though its GPUs may be free or it needs none."""
+
+    reason: str
+    gates: HostGates = HostGates()
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchRequest:
     """Everything that a runner gets to plan and launch an attempt."""
 
@@ -108,6 +161,9 @@ class LaunchRequest:
     """The job's order of submission among those of its home."""
     position: float | None = None
     """Where it stands among the jobs of its home and priority, smaller first; None: by its submission."""
+    wait: HostWait | None = None
+    """What the attempt waits for at its host: it is prepared and given to it. Only for runners with
+    ``capabilities.heeds_wait``. None starts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,9 +349,11 @@ class Runner(ABC):
         """Upload code and environment, lease all slots or none, then start the learners. Idempotent.
 
         Where slots are taken a runner with ``capabilities.hands_over`` gives the attempt to its host, which starts it.
+        With ``capabilities.heeds_wait`` so it does with one that has a ``wait``, whatever is free.
 
         Raises:
-            SlotsBusy: not enough slots are free; no learner was started. The launch can be repeated.
+            SlotsBusy: not enough slots are free, or its host takes no attempt that waits; no learner was started. The
+                launch can be repeated.
             LaunchRefused: a retry cannot help.
         """
 

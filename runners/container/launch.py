@@ -54,6 +54,7 @@ from workbench.learner.guard.container_creation import (
     taken,
 )
 from workbench.learner.platform.engine_client import EngineRefused, EngineRequest
+from workbench.learner.queue.allocation import RESERVED_CPUS
 
 
 def refuse_gpus_in_containers(leased: Leased, request: LaunchRequest, engine: Engine) -> None:
@@ -324,6 +325,8 @@ class ContainerLaunch:
         for act in acts_of(self._request):
             document[act] = f"exec {guard} contain {shlex.quote(str(folder.path))} {act}"
         document["env"] = {**planned["env"], **gpu_variables(slots)}
+        if self._request.spec.cpus:
+            document[RESERVED_CPUS] = self._request.spec.cpus
         return with_stores(self._request, self._host, self._site, document)
 
     def _await_starts(self) -> None:

@@ -29,6 +29,7 @@ from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from runners.shared.unsupported import not_built
 from runners.shared.virtualenvs import ensure, environment_of
 from workbench.errors import SlotsBusy
+from workbench.learner.queue.allocation import RESERVED_CPUS
 
 
 class ProcessLaunch:
@@ -50,8 +51,14 @@ class ProcessLaunch:
         waiting = self._agent_starts.pending()
         if not waiting:
             return
+        wait = self._request.wait
+        if wait is not None and self._plan.learners[0].native["agent"] != "python":
+            raise SlotsBusy(wait.reason)  # nothing is prepared where nobody could start it
         self._refuse()
         agent = self._prepare(waiting)
+        if wait is not None:
+            self._hand_over(waiting, agent, SlotsBusy(wait.reason))
+            return
         try:
             leased = self._lease(waiting)
         except SlotsBusy as busy:
@@ -199,6 +206,8 @@ class ProcessLaunch:
                 document["cpus"] = self._choose_cpus(learner)
             environment |= {**gpu_variables(slots), "MASTER_PORT": str(port)}
         environment["PYTHONPATH"] = environment["PYTHONPATH"].replace(AGENT, agent.importable)
+        if self._request.spec.cpus:
+            document[RESERVED_CPUS] = self._request.spec.cpus
         document["env"] = environment
         document["guard"] = agent.argv(self._attempt.learner(learner))
         return with_stores(self._request, self._host, self._site, document)

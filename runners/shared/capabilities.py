@@ -7,7 +7,14 @@ from typing import Final
 from runners.interface import Capabilities
 
 PROCESS: Final = Capabilities(
-    needs="host", exec=True, shell=True, copy=True, hands_over=True, finish=True, moves_in=True
+    needs="host",
+    exec=True,
+    shell=True,
+    copy=True,
+    hands_over=True,
+    heeds_wait=True,
+    finish=True,
+    moves_in=True,
 )
 CONTAINER: Final = Capabilities(
     needs="host",

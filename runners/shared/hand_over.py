@@ -1,4 +1,4 @@
-"""Gives an attempt whose GPUs are busy to its host's waiter, which starts it when its turn has come."""
+"""Gives an attempt that waits to its host's waiter, which starts it when its turn has come."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backends.contract.host import Host
-from runners.interface import LaunchPlan
+from runners.interface import HostGates, LaunchPlan
 from runners.shared.agents import Agent, PythonAgent
 from runners.shared.environment import job_folders, secrets_stem
 from runners.shared.gpu_leases import lease_text
@@ -74,7 +74,9 @@ class HandOver:
         request, spec = self._plan.request, self._plan.request.spec
         attempt = request.attempt
         folder = job_folders(request, self._site)[1]
+        gates = HostGates() if request.wait is None else request.wait.gates
         return {
+            **(gates.to_json(self._site.home) if gates != HostGates() else {}),
             "home": attempt.home,
             "job": attempt.job_id,
             "attempt": attempt.attempt,

@@ -72,12 +72,13 @@ def ends(box: Sandbox, job: str, state: str) -> dict[str, Any]:
 def test_what_ran_is_seen_read_on_and_halted_and_what_waited_for_it_gets_its_turn(running: Sandbox) -> None:
     (job,) = _ids(running, ("to-halt",))
     running("wait", "to-halt", "--timeout", "1", expect=124)  # which starts a controller; reading starts none
-    states = {each["name"]: each["state"] for each in running.json("list", "--json")}
+    states = {**dict.fromkeys(RUNNING, "PROCESSING"), "next": "QUEUED", "grid-2": "QUEUED"}
+    # What comes after another is PENDING while it is prepared for this machine, which starts it.
+    until(lambda: _states(running) == states, lambda: str(_states(running)))
     folder = running.learner("to-halt")
     guard = json.loads((folder / "state.json").read_bytes())["pid"]
     text = f"attempt of {job} begins\n" + "".join(f"step {i} loss 0.{i}\n" for i in range(1, 6)) + "ready\n"
 
-    assert states == {**dict.fromkeys(RUNNING, "PROCESSING"), "next": "QUEUED", "grid-2": "QUEUED"}
     # Once it was printed while the home was frozen, and once again by the command that was started there now.
     until(lambda: running("logs", "to-halt").stdout == 2 * text, lambda: running("logs", "to-halt").stdout)
     until(lambda: _points(running, "to-halt", "train/loss") == 10, "its new metrics")
@@ -238,11 +239,11 @@ def test_jobs_go_on_while_a_lost_database_is_made_again(running: Sandbox) -> Non
     for file in running.home.glob("fabric.db*"):
         file.unlink()
     report = running.json("doctor", "--rebuild", "--yes", "--json")
-    states = {each["name"]: each["state"] for each in running.json("list", "--json")}
+    states = {**dict.fromkeys(RUNNING, "PROCESSING"), "next": "QUEUED", "grid-2": "QUEUED"}
+    until(lambda: _states(running) == states, lambda: str(_states(running)))
     running("halt", "to-halt")
 
     assert (report["jobs"], report["open_jobs"], report["problems"]) == (5, 5, [])
-    assert states == {**dict.fromkeys(RUNNING, "PROCESSING"), "next": "QUEUED", "grid-2": "QUEUED"}
     assert ends(running, "next", "COMPLETED")["exit_code"] == 0
     assert shown(running, "to-halt")["exit_code"] == 143
 
@@ -252,6 +253,10 @@ def test_a_copy_of_it_names_no_folder_of_another_machine(ended: Sandbox) -> None
     held = [path for path in ended.root.rglob("*") if path.is_file() and b"/frozen/" in path.read_bytes()]
 
     assert held == []
+
+
+def _states(box: Sandbox) -> dict[str, str]:
+    return {each["name"]: each["state"] for each in box.json("list", "--json")}
 
 
 def _points(box: Sandbox, job: str, name: str) -> int:

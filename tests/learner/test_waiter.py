@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -210,6 +211,105 @@ def test_gpus_of_the_wanted_type_are_given_first(home: WaitingHome, gpus: Gpus, 
     job.until_over()
 
     assert job.launch()["slots"] == ["GPU-3"]
+
+
+# Gates, and CPUs alone
+
+
+def behind(*jobs: WaitingJob, **facts: Any) -> dict[str, Any]:
+    """Return the facts of a job that comes after others, which have to complete."""
+    after = [
+        {
+            "job": job.id,
+            "attempt": 1,
+            "ended": False,
+            "restarts_left": 0,
+            "platform_restarts_left": 3,
+            "learners": [str(job.folder(number)) for number in job.learners],
+        }
+        for job in jobs
+    ]
+    return {"after": after, **facts}
+
+
+def test_an_attempt_without_gpus_starts_when_what_comes_before_it_has_completed(
+    home: WaitingHome, busy: leases.Lease
+) -> None:
+    first = home.wait("true", gpus=2)
+    second = home.job("echo $CUDA_VISIBLE_DEVICES-$NVIDIA_VISIBLE_DEVICES", gpus=0)
+    arguments = home.arguments(second, **behind(first))
+    # It looks only where somebody reports a change.
+    home.operations.call("hand_over", {**arguments, "argv": home.argv_with(*NEVER_LOOKS)})
+    assert second.waits
+
+    busy.release()
+
+    assert second.until_over()["exit_code"] == 0
+    assert second.output() == "-void\n"
+    started, ended = second.state()["started_us"], first.state()["ended_us"]
+    assert started >= ended
+
+
+def test_an_attempt_behind_a_gate_keeps_nobody_waiting_in_the_hosts_queue(
+    home: WaitingHome, busy: leases.Lease
+) -> None:
+    never = home.job()
+    gated = home.hand_over(home.job(gpus=2), priority=90, **behind(never))
+    other = home.wait(gpus=2)
+    assert [one.job for one in read_entries(os.environ["FABRIC_LEASES"])] == [other.id]
+
+    busy.release()
+
+    other.until_over()
+    assert gated.waits
+
+
+def test_gates_are_changed_while_an_attempt_waits(home: WaitingHome) -> None:
+    job = home.hand_over(home.job(gpus=0), begin_us=4_000_000_000_000_000)
+    entry = {"job": job.id, "priority": 50, "position": 0.0, "tries": 0, "begin_us": None, "after": []}
+
+    home.turns(handed_over=[{**entry, "begin_us": 4_000_000_000_000_000}])
+    assert job.waits
+    home.turns(handed_over=[entry])
+
+    assert job.until_over()["exit_code"] == 0
+
+
+def test_a_gate_that_is_closed_again_takes_an_attempt_out_of_the_hosts_queue(
+    home: WaitingHome, busy: leases.Lease
+) -> None:
+    job = home.wait(gpus=2)
+    facts = {"begin_us": 4_000_000_000_000_000, "after": []}
+
+    home.ask(act="change", job=job.id, facts=facts)
+
+    until(lambda: read_entries(os.environ["FABRIC_LEASES"]) == [], "its entry to go")
+    assert job.waits
+
+
+def test_attempts_that_ask_for_all_cpus_run_alone_in_their_order(home: WaitingHome) -> None:
+    jobs = [home.job(f"{noted(home)}; sleep 0.3; {noted(home)}", gpus=0) for _ in range(3)]
+    never = home.job()
+    for job, position in zip(jobs, (3.0, 1.0, 2.0), strict=True):
+        home.hand_over(job, cpus=1000, position=position, **behind(never))
+    for job in jobs:
+        home.ask(act="change", job=job.id, facts={"begin_us": None, "after": []})
+
+    for job in jobs:
+        job.until_over()
+    ids = order(home)
+    assert ids[::2] == ids[1::2]
+    assert set(ids) == {job.id for job in jobs}
+
+
+def test_an_attempt_behind_a_gate_is_halted(home: WaitingHome) -> None:
+    job = home.hand_over(home.job(gpus=0), **behind(home.job()))
+
+    request = {"kind": "halt", "grace_seconds": 1.0, "by": "me"}
+    home.operations.call("ask_to_stop", {"folder": str(job.folder()), "request": request})
+
+    assert job.until_over()["stopped"] == "halt"
+    assert job.output() == ""
 
 
 # The order

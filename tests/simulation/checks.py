@@ -71,7 +71,7 @@ class Checks:
     # Whenever a learner starts
 
     def learner_starts(self, target: SimulatedTarget, one: Learner) -> None:
-        """No learner runs twice, nor beside the one of another attempt; slots are not given twice."""
+        """No learner runs twice, nor beside another attempt's or a job's that it comes after; slots are given once."""
         if one.ref in self._started:
             raise Violation(f"{one.name} was started twice")
         self._started.add(one.ref)
@@ -79,6 +79,9 @@ class Checks:
             is_same = (other.ref.job_id, other.ref.learner) == (one.ref.job_id, one.ref.learner)
             if other is not one and other.runs and is_same:
                 raise Violation(f"{one.name} starts while {other.name} runs")
+            comes_before = f"{other.ref.job_id}:completed" in one.spec.after
+            if comes_before and other.runs and not other.is_hidden:
+                raise Violation(f"{one.name} comes after {other.name}, which runs")
         if target.held() > target.slots and not self._world.chance.is_active("capacity"):
             raise Violation(f"{target.name} has {target.slots} GPUs, and {target.held()} are held")
 

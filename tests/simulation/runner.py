@@ -13,6 +13,7 @@ from runners.interface import (
     Capabilities,
     EarlyBytes,
     ExecSession,
+    HostGates,
     LaunchPlan,
     LaunchProgress,
     LaunchRequest,
@@ -138,6 +139,10 @@ class OpenedSimulation:
         connection, there = self._connection, self._connection.target
         connection.call("measure")
         lined_up = frozenset(() if line is None else (*line.waiting, *line.handed_over))
+        for entry in () if line is None else line.handed_over:
+            if entry.gates is not None:
+                there.gates[entry.job] = entry.gates
+                there.admit()
         connection.answer("measure")
         if there.kind == "kubernetes":
             return CapacityMeasured(target, None, 0, "")
@@ -153,7 +158,7 @@ class SimulatedRunner(Runner):
     """The runner of a simulated target."""
 
     name: ClassVar[str] = "simulated"
-    capabilities: ClassVar[Capabilities] = Capabilities(needs="host", hands_over=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(needs="host", hands_over=True, heeds_wait=True)
 
     def __init__(self, connection: Any, *, home_uuid: str) -> None:
         super().__init__(connection, home_uuid=home_uuid)
@@ -187,10 +192,13 @@ class SimulatedRunner(Runner):
             raise LaunchRefused(f"{target.name} has {target.slots} GPUs")
         waiting = [ref for ref in refs if ref not in target.learners or target.learners[ref].is_cut_off]
         needed = spec.gpus * len(waiting)
-        if target.kind != "kubernetes" and needed > target.free() and len(waiting) == len(refs):
+        wait = plan.request.wait
+        is_busy = needed > target.free() and len(waiting) == len(refs)
+        if target.kind != "kubernetes" and (wait is not None or is_busy):
             if self._world.chance.goes_wrong("refuse", "the waiter"):
-                raise SlotsBusy(f"{needed} GPUs are needed, {target.free()} are free")
-            target.hand_over(waiting, spec)
+                text = f"{needed} GPUs are needed, {target.free()} are free"
+                raise SlotsBusy(text if wait is None else wait.reason)
+            target.hand_over(waiting, spec, HostGates() if wait is None else wait.gates)
             self._line.answer("launch")
             return
         with self._leased(attempt, needed) as lease:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from runners.interface import AttemptRef, LearnerRef, LearnerStatus, StopRequest
+from runners.interface import AttemptRef, HostGates, LearnerRef, LearnerStatus, Predecessor, StopRequest
 from tests.simulation.chance import Chance
 from tests.simulation.tasks import Scheduler, Waiters
 from workbench.job import LearnerPhase, Reason, short_id
+from workbench.learner.waiter import gates as waiter_gates
 from workbench.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ Kind = Literal["local", "ssh", "kubernetes"]
 
 LATE_SECONDS: Final = 60.0
 FOR_EVER: Final = 1e9
+
+NO_GATES: Final = HostGates()
 
 _OVER: Final = frozenset({LearnerPhase.EXITED, LearnerPhase.LOST})
 
@@ -173,6 +176,8 @@ class SimulatedTarget:
         self.learners: dict[LearnerRef, Learner] = {}
         self.reserved: dict[AttemptRef, int] = {}
         """Slots that a launch under way has taken, and whose learners are not there yet."""
+        self.gates: dict[str, HostGates] = {}
+        """By job: what holds back one that the waiter has."""
         self.clock_us = 0
         """How far its clock is ahead."""
         self.is_up = True
@@ -243,8 +248,9 @@ class SimulatedTarget:
             self._later(one, one.does.start_seconds * (number + 1) / steps, partial(self._enter, one, phase))
         self._later(one, one.does.start_seconds, lambda: self._start(one))
 
-    def hand_over(self, refs: Sequence[LearnerRef], spec: JobSpec) -> None:
+    def hand_over(self, refs: Sequence[LearnerRef], spec: JobSpec, gates: HostGates = NO_GATES) -> None:
         """Give an attempt to the waiter; one that waits already is given again."""
+        self.gates[refs[0].job_id] = gates
         for ref in refs:
             one = self.learners.get(ref)
             if one is None:
@@ -270,11 +276,53 @@ class SimulatedTarget:
         for one in self.learners.values():
             if one.waits_for_slots and one.is_handed_over:
                 waiting.setdefault((one.ref.job_id, one.ref.attempt), []).append(one)
-        for learners in waiting.values():
-            if sum(one.spec.gpus for one in learners) <= self.free():
+        for (job_id, _), learners in waiting.items():
+            fits = sum(one.spec.gpus for one in learners) <= self.free() and self._has_cpus(learners)
+            if fits and self._are_open(self.gates.get(job_id, NO_GATES)):
                 for one in learners:
                     self._begin(one)
                 self.tell()
+
+    def _has_cpus(self, learners: Sequence[Learner]) -> bool:
+        wanted = sum(one.spec.cpus or 0.0 for one in learners)
+        running = (one for one in self.learners.values() if not (one.is_over or one.waits_for_slots))
+        held = sum(one.spec.cpus or 0.0 for one in running if not one.is_cut_off)
+        return not wanted or not held or held + wanted <= self.cpus
+
+    def _are_open(self, gates: HostGates) -> bool:
+        if gates.begin_us is not None and self.now_us() < gates.begin_us:
+            self.scheduler.after((gates.begin_us - self.now_us()) / 1e6, self.admit)
+            return False
+        return all(self._lets_go(one) for one in gates.after)
+
+    def _lets_go(self, before: Predecessor) -> bool:
+        attempt = before.attempt
+        predecessor = waiter_gates.AwaitedAttempt(
+            attempt.job_id,
+            attempt.attempt,
+            before.may_fail,
+            before.restarts_left,
+            before.platform_restarts_left,
+            (),
+        )
+        numbers = range(1, attempt.learners + 1)
+        refs = [LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number) for number in numbers]
+        return waiter_gates.lets_go(predecessor, [self._record_of(ref) for ref in refs])
+
+    def _record_of(self, ref: LearnerRef) -> dict[str, Any]:
+        """Return what a learner's agent has recorded in its folder."""
+        one = self.learners.get(ref)
+        if one is None or one.is_hidden:
+            return {}
+        return {
+            "job": ref.job_id,
+            "attempt": ref.attempt,
+            "phase": str(one.phase),
+            "exit_code": one.exit_code,
+            "signal": one.signal,
+            "stopped": one.stopped,
+            "reason": None if one.reason is None else {"code": one.reason.code},
+        }
 
     def admit(self) -> None:
         """Let learners begin that wait for slots, oldest first."""

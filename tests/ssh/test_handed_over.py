@@ -1,4 +1,4 @@
-"""Jobs that wait for a host's GPUs start there with the laptop off; afterwards the laptop has what really happened."""
+"""Jobs that wait at a host start there with the laptop off; afterwards the laptop has what really happened."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def state_of(user: User, ground: Ground, job_id: str) -> dict[str, object]:
     return found
 
 
-def give(ground: Ground, user: User, command: str, **keys: object) -> str:
+def give(ground: Ground, user: User, command: str, *, gpus: int = 1, **keys: object) -> str:
     """Submit a job and wait until it waits at the host."""
-    job_id = ground.submit(command, gpus=1, **keys)
+    job_id = ground.submit(command, gpus=gpus, **keys)
 
     def waits() -> bool:
         return ground.row(job_id).state is State.QUEUED and bool(
@@ -114,6 +114,30 @@ def test_five_jobs_that_wait_run_to_their_end_in_order_with_the_laptop_off(box: 
         assert (row.state, row.attempt) == (State.COMPLETED, 1)
         assert row.started_us == state_of(user, ground, job_id)["started_us"]
         assert row.ended_us == state_of(user, ground, job_id)["ended_us"]
+
+
+def test_a_chain_goes_on_with_the_laptop_off_and_stops_where_a_job_fails(box: Box, ground: Ground) -> None:
+    user = box.user
+    order = Path(user.home) / "order"
+    a = ground.submit(HOLD, gpus=1)
+    ground.prints(a, "ready")
+    b = give(ground, user, f"echo b $CUDA_VISIBLE_DEVICES >> {order}", after=(f"{a}:completed",))
+    c = give(ground, user, f"echo c >> {order}; exit 3", gpus=0, after=(f"{b}:completed",))
+    d = give(ground, user, f"echo d >> {order}", gpus=0, after=(f"{c}:completed",))
+    e = give(ground, user, f"echo e >> {order}", gpus=0, after=(f"{c}:ended",))
+    close_the_lid(box, ground)
+    let_go(user, ground, a)
+
+    until(lambda: state_of(user, ground, e).get("phase") == "exited", lambda: f"{state_of(user, ground, c)}")
+    assert status(ground.home) is None and not box.daemon.listens()
+    assert order.read_text().split() == ["b", UUID, "c", "e"]
+
+    open_the_lid(box, ground)
+    rows = {name: ground.ends(job_id) for name, job_id in {"b": b, "c": c, "d": d, "e": e}.items()}
+    states = {name: row.state for name, row in rows.items()}
+    assert states == {"b": State.COMPLETED, "c": State.FAILED, "d": State.FAILED, "e": State.COMPLETED}
+    assert (rows["d"].reason.code, rows["d"].started_us) == ("C105", None)
+    assert rows["b"].started_us == state_of(user, ground, b)["started_us"]
 
 
 def test_a_halt_while_the_host_is_away_is_no_end_before_the_host_has_confirmed_it(

@@ -30,7 +30,7 @@ The contract with the rest of fabric is files in the learner's folder (``workben
      "reason": {"text": ..., "code": "C201", "hint": ...} or null,
      "stall": "",                    # why output waits (disk full)
      "output_saved": true,           # once all output is saved and the results are being stored
-     "waiting": true }               # "starting" alone: pid is the host's waiter, which starts it when it has GPUs
+     "waiting": true }               # "starting" alone: pid is the host's waiter, which starts it at its turn
 
 A start is in it before the command is executed (a held child is let go once it is written), and the command's own
 end before what it left behind is ended and kept: phase ``stopping`` with an exit code or signal. A second agent in
@@ -87,7 +87,7 @@ at the end; command lines have their secrets overwritten::
 Every process of a learner carries ``FABRIC_LEARNER=<home uuid>/<job id>/<attempt>/<learner>`` in its environment.
 ``fabric``'s own calls into a learner: ``python agent.pyz guard LEARNER_DIR`` starts it (with ``FABRIC_AGENT_LOCK`` it
 inherits the lock of that folder under this descriptor), ``python agent.pyz host`` serves frames on stdin and stdout,
-``python agent.pyz waiter HOME_DIR HOME`` starts a home's prepared learners when GPUs come free, and ``python agent.pyz
+``python agent.pyz waiter HOME_DIR HOME`` starts a home's prepared learners at their turn, and ``python agent.pyz
 version`` prints the version.
 """
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
 
-from runners.interface import LearnerStatus
+from runners.interface import HostWait, LearnerStatus
 from tests.quick.controller.values import exited, learner, lost, those, view
 from workbench.controller.decide.errors import classify_error
 from workbench.controller.decide.model import (
@@ -653,5 +654,68 @@ def test_a_job_whose_waiter_died_is_given_to_its_host_again() -> None:
     assert decide(again) == Decision(until=NOW + 2.0)
 
 
+NEVER = QueueVerdict(False, never="it comes after abc, which failed")
+
+
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_a_job_that_waits_at_its_host_in_vain_fails_once_its_host_confirms_that_it_starts_it_no_more(
+    cut_off: bool,
+) -> None:
+    there = learner(1, LearnerPhase.STARTING, waits=not cut_off, cut_off=cut_off)
+    asked = decide(replace(handed_over(there), verdict=NEVER))
+    assert asked.actions == (Stop("kill", 0.0),)
+
+    ended = exited(1, None, stopped="kill", started_us=None)
+    sent = StopSent("kill", NOW, 1)
+    confirmed = handed_over(ended, stop_sent=sent, draining_since=NOW, drained=True, max_restarts=3)
+    found = finish_of(decide(replace(confirmed, verdict=NEVER)))
+
+    assert (found.outcome.state, found.outcome.reason.code) == (State.FAILED, "C105")
+    assert found.outcome.reason.text == NEVER.never
+    assert found.restart is None
+
+
+def test_a_job_that_its_host_has_started_meanwhile_does_not_fail_for_the_one_before_it() -> None:
+    started = replace(handed_over(learner(1)), verdict=NEVER)
+
+    assert decide(started).actions == (Transition(State.PENDING, Reason("starting")),)
+
+
+def test_a_job_that_somebody_halts_while_it_waits_in_vain_is_halted() -> None:
+    stopped = exited(1, None, stopped="halt", started_us=None)
+    sent = StopSent("halt", NOW, 1)
+    asked = handed_over(stopped, intent=Intent.HALT, stop_sent=sent, draining_since=NOW, drained=True)
+
+    assert finish_of(decide(replace(asked, verdict=NEVER))).outcome.state is State.HALTED
+
+
+def test_what_is_done_for_a_job_ahead_of_its_turn_is_shown_where_it_takes_long() -> None:
+    verdict = QueueVerdict(False, "waits for abc", hand_over=True, wait=HostWait("waits for abc"))
+    early = view(
+        State.PENDING,
+        operation=Operation.LAUNCH,
+        verdict=verdict,
+        preparing=Preparing("downloading code", "preparing", NOW - 1.0),
+    )
+
+    assert decide(early) == Decision(until=NOW + 2.0)
+    later = replace(early, now=NOW + 2.0)
+    assert decide(later).actions == (Transition(State.DOWNLOADING, Reason("downloading code")),)
+
+
 def test_a_job_that_waits_at_its_host_keeps_its_reason_until_the_host_was_asked() -> None:
     assert decide(handed_over(waiting(), is_observed=False)).actions == ()
+
+
+@pytest.mark.parametrize(
+    "keys", [{"after": ("a:completed",)}, {"begin": "2090-01-01T00:00:00"}, {"cpus": 2.0}]
+)
+@pytest.mark.parametrize("state", [State.PENDING, State.DOWNLOADING])
+def test_what_a_controller_before_prepared_is_launched_once_it_is_known_whether_it_is_held_back(
+    state: State, keys: dict[str, Any]
+) -> None:
+    found = view(state, verdict=None, **keys)
+
+    assert decide(found) == Decision()
+    assert decide(replace(found, verdict=AT_HOST)).actions == (StartLaunch(),)
+    assert decide(view(state, verdict=None)).actions == (StartLaunch(),)

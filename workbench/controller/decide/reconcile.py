@@ -52,6 +52,9 @@ from workbench.job import (
 SHOWN_AFTER_SECONDS: Final = 0.1
 """A shorter phase gets no state of its own: writing it would cost more than it says."""
 
+AHEAD_SHOWN_AFTER_SECONDS: Final = 3.0
+"""What is done for an attempt that waits anyway is shown where it takes long: until then the reason is why it waits."""
+
 REASON_EVERY_SECONDS: Final = 1.0
 """How often the reason of a long launch may change."""
 
@@ -154,8 +157,10 @@ def _while_launching(job: JobSnapshot) -> Decision:
     preparing = job.preparing
     if preparing is None or not preparing.text:
         return Decision()
-    if job.now < preparing.since + SHOWN_AFTER_SECONDS:
-        return Decision(until=preparing.since + SHOWN_AFTER_SECONDS)
+    is_ahead = job.verdict is not None and not job.verdict.start and job.verdict.wait is not None
+    shown_at = preparing.since + (AHEAD_SHOWN_AFTER_SECONDS if is_ahead else SHOWN_AFTER_SECONDS)
+    if job.now < shown_at:
+        return Decision(until=shown_at)
     if preparing.stage == "preparing" and job.state is State.PENDING:
         return Decision((Transition(State.DOWNLOADING, Reason(preparing.text)),))
     if preparing.text == job.reason.text:
@@ -189,12 +194,24 @@ def _queued(job: JobSnapshot) -> Decision:
     if job.verdict is None:
         return Decision(_set_unreachable(job))
     if job.verdict.never:
-        reason = Reason(job.verdict.never, "C105", "fabric resume starts it once that job has completed")
-        return Decision((Finish(Outcome(State.FAILED, reason, EXIT_FAULTY, "", final=True)),))
+        return Decision((Finish(_never_comes(job.verdict.never)),))
     if not (job.verdict.start or job.verdict.hand_over):
         return Decision(_set_reason(job, Reason(job.verdict.reason)))
     reason = Reason("starting" if job.verdict.start else job.verdict.reason)
     return Decision((Transition(State.PENDING, reason), StartLaunch()))
+
+
+def _never_comes(why: str) -> Outcome:
+    """Return the end of a job that comes after one which cannot complete."""
+    reason = Reason(why, "C105", "fabric resume starts it once that job has completed")
+    return Outcome(State.FAILED, reason, EXIT_FAULTY, "", final=True)
+
+
+def _comes_in_vain(job: JobSnapshot) -> str:
+    """Say why a job that waits at its host can never start; empty where it may, or has started there."""
+    if not job.is_handed_over or job.verdict is None or job.intent is not Intent.NONE:
+        return ""
+    return "" if any(one.started_us is not None for one in job.statuses.values()) else job.verdict.never
 
 
 def _is_over(job: JobSnapshot) -> bool:
@@ -325,6 +342,8 @@ def _clean_up(job: JobSnapshot) -> Decision:
 
 
 def _outcome(job: JobSnapshot) -> Outcome:
+    if why := _comes_in_vain(job):
+        return _never_comes(why)
     fault = _fault(job)
     if fault is not None and job.intent is Intent.NONE and not _has_run(job):
         return _never_started(fault)
@@ -379,9 +398,13 @@ def _starting(job: JobSnapshot) -> Decision:
         return Decision(_set_unreachable(job))
     if job.learner_absent:
         return Decision((Probe(),))
+    if _comes_in_vain(job):
+        return _stop(job, "kill")  # once its host confirms that it starts it no more, it has failed
     if missing := _missing(job):
         if job.launched_at is None:
-            return Decision((StartLaunch(),))
+            # One that a controller before this one was preparing may be held back.
+            is_unjudged = job.verdict is None and bool(job.spec.after or job.spec.begin or job.spec.cpus)
+            return Decision(() if is_unjudged else (StartLaunch(),))
         due = job.launched_at + _launched_again_after(job, missing)
         return Decision((StartLaunch(),)) if job.now >= due else Decision(until=due)
     if all(learner.waits for learner in job.statuses.values()):

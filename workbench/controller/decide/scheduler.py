@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from runners.interface import HostTurn
+from runners.interface import HostGates, HostTurn, HostWait
 from workbench.spec import DEFAULT_PRIORITY
 from workbench.time_expressions import local_iso, until_text
 from workbench.values import dataclass
@@ -76,6 +76,8 @@ class LinedUpJob:
     weight: float = 1.0
     max_runtime_seconds: float | None = None
     tries: int = 0
+    gates: HostGates | None = None
+    """What holds one back that was handed over; None for one that never had gates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,8 @@ class QueueVerdict:
     reason: str = ""
     hand_over: bool = False
     """Whether it is given to its host meanwhile, which starts it when its turn comes."""
+    wait: HostWait | None = None
+    """What it waits for there, whatever is free; None leaves it to its launch to find its GPUs taken."""
     note: str = ""
     """A remark to show with a job that starts: it gets less than it asked for."""
     never: str = ""

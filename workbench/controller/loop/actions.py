@@ -138,8 +138,9 @@ class ActionExecutor:
         context.queue_stale |= state is State.QUEUED or has_known_end
         if state is State.PROCESSING and row.trial:
             context.has_ended_jobs = True  # its search may have held another trial until it has begun
-        if state is State.STORING or was_handed_over:
-            context.jobs_changed()  # its slots are free now, or the others moved up
+        if state is State.STORING or was_handed_over or tracked.is_handed_over:
+            # Its slots are free now, or the others moved up, or what was asked of it meanwhile can be answered.
+            context.jobs_changed()
         context.watch(tracked)
 
     def _finish(self, tracked: TrackedJob, finish: Finish) -> None:
@@ -187,6 +188,7 @@ class ActionExecutor:
     def _launch(self, tracked: TrackedJob) -> None:
         context = self._context
         attempt, job_id = tracked.attempt, tracked.row.id
+        wait = tracked.launching_wait = tracked.wait_at_host()
         tracked.call(Operation.LAUNCH)
         try:
             found = detail(context.store, job_id)
@@ -208,6 +210,7 @@ class ActionExecutor:
                 secrets=all_secrets(home, job_id, found.spec),
                 seq=row.seq,
                 position=position,
+                wait=wait,
             )
 
         order = context.orders[job_id] = LaunchOrder(attempt, request, context.concurrency.flag())

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from typing import Final, Literal
 
-from runners.interface import AttemptRef, LearnerRef, LearnerStatus
+from runners.interface import AttemptRef, HostGates, HostWait, LearnerRef, LearnerStatus
 from workbench.controller.decide.errors import EXHAUSTED
 from workbench.controller.decide.log_policies import LogMatch
 from workbench.controller.decide.model import BackendTrouble, JobSnapshot, Operation, Preparing, StopSent
 from workbench.controller.decide.observations import absent, lost, merge, row_of, status_of
 from workbench.controller.decide.reconcile import is_alive, is_decided, never_began
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
-from workbench.controller.decide.scheduler import LinedUpJob, QueueVerdict, SlotRequest
+from workbench.controller.decide.scheduler import AT_ITS_HOST, LinedUpJob, QueueVerdict, SlotRequest
 from workbench.job import TERMINAL, Intent, LearnerPhase, State
 from workbench.spec import JobSpec
 from workbench.store.db.rows import JobRow, LearnerRow
@@ -87,6 +87,14 @@ class TrackedJob:
     """Whether some launch of this attempt may have started something."""
     is_handed_over: bool = False
     """Whether the attempt is QUEUED at its host, which starts it."""
+    stays_here: bool = False
+    """Whether its host, or what its launch needs, did not take the attempt ahead of its turn: it is not tried again."""
+    has_gates: bool = False
+    """Whether a time or other jobs hold it back, or did."""
+    gates: HostGates | None = None
+    """What holds back an attempt that was handed over, as the queue saw it last."""
+    launching_wait: HostWait | None = None
+    """What the launch under way gives it to its host for; None where it is to start it."""
 
     @classmethod
     def load(cls, row: JobRow, spec: JobSpec, home: str, known: Sequence[LearnerRow] = ()) -> TrackedJob:
@@ -100,6 +108,7 @@ class TrackedJob:
     ) -> None:
         """Start over with an attempt, as a controller does that was just started."""
         fresh = TrackedJob(row, self.spec, self.home, self.position, self.draw, self.asked_by)
+        fresh.has_gates = self.has_gates
         for name in self.__slots__:
             setattr(self, name, getattr(fresh, name))
         self.saved = {one.learner: replace(one, records_offset=0) for one in known}
@@ -216,7 +225,20 @@ class TrackedJob:
             position=self.position_in_line,
             max_runtime_seconds=spec.max_runtime_seconds,
             tries=self.tries,
+            gates=self.gates if self.is_handed_over and self.has_gates else None,
         )
+
+    def wait_at_host(self) -> HostWait | None:
+        """Return what a launch is to give the attempt to its host for; None where it is to start what it can.
+
+        Where some learner has begun the others follow it at once.
+        """
+        if any(not (one.waits or one.cut_off or never_began(one)) for one in self.statuses.values()):
+            return None
+        verdict = self.verdict
+        if verdict is None:
+            return HostWait(AT_ITS_HOST) if self.is_handed_over and not self.spec.gpus else None
+        return None if verdict.start else verdict.wait
 
     @property
     def position_in_line(self) -> float:
@@ -226,6 +248,7 @@ class TrackedJob:
     def stands_at(self, stands: QueuePosition) -> None:
         """Take over where the job stands in the queue."""
         begin = self.spec.begin if stands.begin is None else stands.begin
+        self.has_gates |= bool(self.spec.after or self.spec.begin or begin)
         self.spec = replace(self.spec, priority=stands.priority, begin=begin)
         self.position = stands.position
 
@@ -272,9 +295,13 @@ class TrackedJob:
     def call_failed(self, trouble: BackendTrouble, now: float) -> None:
         """Note that the call failed. A launch may fail for good; all else is tried again, ever later."""
         launching = self.operation is Operation.LAUNCH
+        wait, self.launching_wait = self.launching_wait if launching else None, None
         self.operation, self.preparing = Operation.NOTHING, None
         if trouble.reason.code == EXHAUSTED:
             self._exhausted(trouble, now, launching=launching)
+            return
+        if wait is not None and trouble.kind in ("busy", "refused", "fault"):
+            self._not_taken_ahead(trouble)
             return
         if launching and trouble.kind in ("refused", "fault"):
             # What an earlier launch of the attempt began may run, whatever kept this one from starting anything.
@@ -293,6 +320,14 @@ class TrackedJob:
                 self.is_handed_over, self.statuses = False, {}
         else:
             self.not_before = now + delay
+
+    def _not_taken_ahead(self, trouble: BackendTrouble) -> None:
+        """Note that its host does not take the attempt before its turn: it waits here.
+
+        What its preparation lacks may be there once it may start, such as a folder that the job before it makes.
+        """
+        self.stays_here, self.is_handed_over, self.statuses = True, False, {}
+        self.trouble = replace(trouble, kind="busy", started=False)
 
     def _exhausted(self, trouble: BackendTrouble, now: float, *, launching: bool) -> None:
         """Note that the controller lacks what the call needs: it is tried again; in the end the job ends with that.

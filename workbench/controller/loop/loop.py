@@ -88,6 +88,8 @@ SLICES_FOR_OUTPUT: Final = 4
 STALLED: Final = "S204"
 """The code of the reason of a learner whose output waits for room."""
 
+_NOT_BEGUN: Final = (State.QUEUED, State.PENDING, State.DOWNLOADING)
+
 SWEEP_AFTER_SECONDS: Final = 2.0
 """How long after the start it looks for leftovers of crashes, when nobody waits for a job to start."""
 
@@ -321,7 +323,7 @@ class Loop:
                 self._track(row)
                 self._due[row.id] = 0.0
                 # One whose rows a crash had lost has no open request, and yet has to get its turn.
-                self._context.queue_stale |= row.state is State.QUEUED
+                self._context.queue_stale |= row.state in _NOT_BEGUN
         self._notice_gap()
 
     def _answer_requests(self) -> set[str]:
@@ -396,7 +398,7 @@ class Loop:
         return {
             tracked.row.id
             for tracked in self._context.jobs.values()
-            if tracked.row.state is State.QUEUED and tracked.verdict != before[tracked.row.id]
+            if tracked.row.state in _NOT_BEGUN and tracked.verdict != before[tracked.row.id]
         }
 
     def _settle(self, job_id: str) -> None:
@@ -491,7 +493,7 @@ class Loop:
             self._context.drop(tracked)
             self._track(row)
             self._context.worker(row.target).probe()
-            self._context.queue_stale |= row.state is State.QUEUED
+            self._context.queue_stale |= row.state in _NOT_BEGUN
         return set()
 
     def _track(self, row: JobRow) -> TrackedJob:

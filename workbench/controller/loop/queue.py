@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Final
 
-from runners.interface import HostTurn
+from runners.interface import AttemptRef, HostGates, HostTurn, HostWait, Predecessor
 from runners.registry import capabilities_of
 from workbench.clock import now_us
 from workbench.controller.decide.messages import CapacityMeasured, CapacityUnknown
@@ -23,10 +23,10 @@ from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.targets.backend_worker import BackendWorker
 from workbench.controller.targets.opener import LineUp
-from workbench.job import TERMINAL, State, short_id
+from workbench.job import TERMINAL, Intent, State, short_id
 from workbench.learner.queue.line import WAITING_AT_ONCE
 from workbench.spec import SWEEP_LABEL
-from workbench.store.db.rows import JobRow
+from workbench.store.db.rows import WATCHED, JobRow
 from workbench.store.queries.jobs import job
 from workbench.time_expressions import iso_us, until_text
 from workbench.values import dataclass
@@ -38,17 +38,28 @@ CLOCK_SECONDS: Final = 30.0
 """How long at most until the time of day is read again for jobs that wait for one: it may be set meanwhile."""
 
 
+_HERE: Final = (State.PENDING, State.DOWNLOADING)
+
+
 class Gates:
-    """Holds back jobs that come after others or exceed their sweep's limit, before the queues are evaluated."""
+    """Holds back jobs that come after others or exceed their sweep's limit, before the queues are evaluated.
+
+    Those of them that their host can watch are given to it with their gates, if it has not too many already.
+    """
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
+        self.out_of_reach: list[TrackedJob] = []
+        """Jobs that are given to their host once it answers."""
 
     def hold(self, waiting: Sequence[TrackedJob]) -> tuple[list[TrackedJob], float | None]:
         """Set the verdict of the jobs that are held back, and look when the next of them may begin by the clock.
 
-        Return the others, those that go first before the rest, and when to look again.
+        Return the others, those that go first before the rest, and when to look again. Those that their hosts have
+        already are among both.
         """
+        self.out_of_reach = []
+        at_hosts = _count_at_hosts(waiting)
         under_way: dict[str, int] = {}
         for tracked in self._context.jobs.values():
             if tracked.is_launched and (sweep := _sweep(tracked)):
@@ -57,14 +68,23 @@ class Gates:
         remaining_us: int | None = None
         now = now_us()
         for tracked in sorted(waiting, key=lambda one: one.slot_request().order):
-            verdict = self._behind_others(tracked)
-            if verdict is None and (left_us := _begins_in_us(tracked, now)) > 0:
-                verdict = QueueVerdict(False, f"waits until {until_text(tracked.spec.begin, now)}")
-                remaining_us = left_us if remaining_us is None else min(left_us, remaining_us)
-            verdict = verdict or self._over_the_limit(tracked, under_way)
+            if tracked.is_handed_over and tracked.stop_sent is not None:
+                continue  # what it is being stopped for still holds
+            verdict, gates = self._behind_others(tracked)
+            if (left_us := _begins_in_us(tracked, now)) > 0:
+                gates = replace(gates, begin_us=now + left_us)
+                if verdict is None:
+                    verdict = QueueVerdict(False, f"waits until {until_text(tracked.spec.begin, now)}")
+                    remaining_us = left_us if remaining_us is None else min(left_us, remaining_us)
+            tracked.gates = gates
+            if verdict is not None and not verdict.never:
+                verdict = replace(verdict, wait=HostWait(verdict.reason, gates))
+                verdict = replace(verdict, hand_over=self._goes_ahead(tracked, gates, at_hosts))
+            if not tracked.is_handed_over:
+                verdict = verdict or self._over_the_limit(tracked, under_way)
             if verdict is None:
                 free.append(tracked)
-                if sweep := _sweep(tracked):
+                if (sweep := _sweep(tracked)) and not tracked.is_handed_over:
                     under_way[sweep] = under_way.get(sweep, 0) + 1
             else:
                 tracked.verdict = verdict
@@ -72,20 +92,141 @@ class Gates:
             return free, None
         return free, self._context.now() + min(remaining_us / 1e6, CLOCK_SECONDS)
 
-    def _behind_others(self, tracked: TrackedJob) -> QueueVerdict | None:
+    def judge_anew(self, tracked: TrackedJob) -> None:
+        """Set the verdict of a job that a controller before this one was launching, perhaps ahead of its turn.
+
+        Of CPUs nobody knows whether it was to have them: its host sees whether they are free.
+        """
+        verdict, gates = self._behind_others(tracked)
+        now = now_us()
+        if (left_us := _begins_in_us(tracked, now)) > 0:
+            gates = replace(gates, begin_us=now + left_us)
+        wait = None
+        if gates != HostGates() or tracked.spec.cpus:
+            reason = "" if verdict is None else verdict.reason or verdict.never
+            wait = HostWait(reason or AT_ITS_HOST, gates)
+        if wait is None or not _can_wait_at_host(tracked):
+            tracked.verdict = QueueVerdict(True)
+        else:
+            tracked.verdict = QueueVerdict(False, wait.reason, hand_over=True, wait=wait)
+
+    def _behind_others(self, tracked: TrackedJob) -> tuple[QueueVerdict | None, HostGates]:
+        """Return the verdict of the first job that holds one back, with the gates that all of them are."""
+        first: QueueVerdict | None = None
+        closed: list[Predecessor] = []
         for dependency in tracked.spec.after:
             job_id, _, mode = dependency.partition(":")
             known = self._context.jobs.get(job_id)
             row = known.row if known is not None else job(self._context.store, job_id)
-            if verdict := _verdict(job_id, row, may_fail=f":{mode}" == ENDED):
-                return verdict
-        return None
+            may_fail = f":{mode}" == ENDED
+            if (verdict := _verdict(job_id, row, may_fail=may_fail)) is None:
+                continue
+            if first is None or (verdict.never and not first.never):
+                first = verdict
+            if row is not None:
+                closed.append(self._predecessor(row, known, may_fail=may_fail))
+        return first, HostGates(after=tuple(closed))
+
+    def _predecessor(self, row: JobRow, known: TrackedJob | None, *, may_fail: bool) -> Predecessor:
+        """Return the last attempt of a job that holds others back."""
+        left = (1, 1)  # of one that is not looked after nobody knows
+        if known is not None:
+            spec = known.spec
+            left = (spec.max_restarts - row.restarts, spec.max_platform_restarts - row.platform_restarts)
+        attempt = AttemptRef(row.target.home(self._context.uuid), row.id, row.attempt, row.learners)
+        return Predecessor(attempt, may_fail, max(0, left[0]), max(0, left[1]))
+
+    def _goes_ahead(self, tracked: TrackedJob, gates: HostGates, at_hosts: dict[str, int]) -> bool:
+        """Say whether a job that is held back is given to its host now; count it there if it is.
+
+        The host has to see what opens the gates: the learners of jobs that run or wait there. Nothing that is prepared
+        now may be another thing later.
+        """
+        row, machine = tracked.row, tracked.row.target.machine
+        if tracked.is_handed_over or tracked.stays_here or not _can_wait_at_host(tracked):
+            return False
+        if row.intent is not Intent.NONE or tracked.operation is not Operation.NOTHING:
+            return False
+        if at_hosts.get(machine, 0) >= WAITING_AT_ONCE:
+            return False
+        if tracked.spec.at_most is not None and _sweep(tracked):
+            return False  # who counts those under way opens its gates, too
+        if gates.after and (
+            _may_be_stale(tracked) or not all(self._is_seen(one, tracked) for one in gates.after)
+        ):
+            return False
+        if tracked.spec.cpus and _prepares_with_cpus(self._context.jobs.values(), machine):
+            return False
+        if tracked.launch_unreachable or tracked.unreachable:
+            self.out_of_reach.append(tracked)
+            return False
+        at_hosts[machine] = at_hosts.get(machine, 0) + 1
+        return True
+
+    def _is_seen(self, predecessor: Predecessor, tracked: TrackedJob) -> bool:
+        """Say whether the host of a job sees how the learners of a job before it end."""
+        known = self._context.jobs.get(predecessor.attempt.job_id)
+        if known is None or not known.is_launched or known.row.intent is not Intent.NONE:
+            return False
+        theirs, own = known.row.target, tracked.row.target
+        is_there = (theirs.type, theirs.address, theirs.backend) == (own.type, own.address, own.backend)
+        can = capabilities_of(theirs.runner)
+        is_same_home = theirs.home(self._context.uuid) == own.home(self._context.uuid)
+        return is_there and is_same_home and can is not None and can.needs == "host"
 
     def _over_the_limit(self, tracked: TrackedJob, under_way: dict[str, int]) -> QueueVerdict | None:
         most, sweep = tracked.spec.at_most, _sweep(tracked)
         if most is None or not sweep or under_way.get(sweep, 0) < most:
             return None
         return QueueVerdict(False, f"waits: {most} of its sweep may run at once")
+
+
+def _count_at_hosts(waiting: Sequence[TrackedJob]) -> dict[str, int]:
+    """Count the jobs of each machine that have been given to it and wait behind gates."""
+    counts: dict[str, int] = {}
+    for tracked in waiting:
+        if tracked.is_handed_over and tracked.gates is not None and tracked.gates != HostGates():
+            machine = tracked.row.target.machine
+            counts[machine] = counts.get(machine, 0) + 1
+    return counts
+
+
+def _can_wait_at_host(tracked: TrackedJob) -> bool:
+    """Say whether the host of a job may have it before it can start; a machine that starts on demand is not woken."""
+    options = tracked.row.target.options
+    if options.get(WATCHED) or options.get("on_demand"):
+        return False
+    can = capabilities_of(tracked.row.target.runner)
+    return can is not None and can.hands_over and can.heeds_wait
+
+
+def _may_be_stale(tracked: TrackedJob) -> bool:
+    """Say whether what a launch brings may be made by the jobs before it: it is brought after their end then.
+
+    Code, secrets and the checkpoint that a job begins with are those of the submission, and data is brought by its
+    agent as it begins. That leaves packages which lie in a folder or are fetched from an address, and images.
+    """
+    spec = tracked.spec
+    can = capabilities_of(tracked.row.target.runner)
+    if can is not None and can.uses_image and (spec.build is not None or spec.image_pull != "never"):
+        return True
+    return spec.python == "requirements" and any(map(_names_a_path, spec.requirements))
+
+
+def _names_a_path(requirement: str) -> bool:
+    return "/" in requirement or requirement.lstrip().startswith(("-", "."))
+
+
+def _prepares_with_cpus(jobs: Iterable[TrackedJob], machine: str) -> bool:
+    """Say whether a machine does not know yet of all that have CPUs there: they are being launched from here."""
+    return any(
+        one.spec.cpus
+        and one.row.target.machine == machine
+        and one.row.state in _HERE
+        and (one.operation is Operation.LAUNCH or not one.begun)
+        and one.wait_at_host() is None
+        for one in jobs
+    )
 
 
 def _begins_in_us(tracked: TrackedJob, now: int) -> int:
@@ -177,15 +318,27 @@ class JobQueue:
         waiting: dict[str, list[TrackedJob]] = {}
         running: dict[str, list[TrackedJob]] = {}
         jobs = self._context.jobs.values()
-        queued = [one for one in jobs if one.row.state is State.QUEUED and not one.is_handed_over]
+        queued = [one for one in jobs if one.row.state is State.QUEUED]
+        for tracked in jobs:
+            if tracked.row.state in _HERE and tracked.verdict is None:
+                self._gates.judge_anew(tracked)
         free, looks_again_at = self._gates.hold(queued)
-        for tracked in (*free, *(one for one in jobs if one.is_handed_over)):
+        for tracked in free:
             waiting.setdefault(tracked.row.target.machine, []).append(tracked)
+        held: dict[str, list[TrackedJob]] = {}
+        are_free = {tracked.row.id for tracked in free}
+        for tracked in queued:
+            if tracked.is_handed_over and tracked.row.id not in are_free:
+                held.setdefault(tracked.row.target.machine, []).append(tracked)
         for tracked in jobs:
             if tracked.is_launched and not tracked.is_handed_over:
                 running.setdefault(tracked.row.target.machine, []).append(tracked)
-        times = [self._queue(jobs, running.get(machine, [])) for machine, jobs in waiting.items()]
-        left = set(self._lines) - set(waiting)
+        times = [
+            self._queue(waiting.get(machine, []), running.get(machine, []), held.get(machine, []))
+            for machine in dict.fromkeys((*waiting, *held))
+        ]
+        times += [self._measure(self._context.worker(one.row.target)) for one in self._gates.out_of_reach]
+        left = set(self._lines) - set(waiting) - set(held)
         times.append(looks_again_at)
         times += [self._leave_line(machine, running.get(machine, [])) for machine in left]
         return min((at for at in times if at is not None), default=None)
@@ -237,7 +390,13 @@ class JobQueue:
             if tracked.busy and (known is None or known.capacity is not None):
                 tracked.busy_until = self._context.now()
 
-    def _queue(self, waiting: list[TrackedJob], running: list[TrackedJob]) -> float | None:
+    def _queue(
+        self, waiting: list[TrackedJob], running: list[TrackedJob], held: list[TrackedJob]
+    ) -> float | None:
+        """Set the verdicts of the jobs of one machine that no gate holds back.
+
+        Those that are ``held`` back wait at their host, which is to know of what opens their gates.
+        """
         now = self._context.now()
         ready, times = [], []
         line = LineAdmission([one.slot_request() for one in running if one.operation is Operation.LAUNCH])
@@ -253,18 +412,20 @@ class JobQueue:
                 times.append(tracked.not_before)
             else:
                 ready.append(tracked)
-        if not ready:
+        if not (ready or held):
             return min(times, default=None)
-        machine = ready[0].row.target.machine
+        machine = (ready or held)[0].row.target.machine
         known = self._measured.get(machine)
         retries = [at for tracked in ready if tracked.busy and (at := tracked.busy_until) is not None]
         unreachable = [tracked for tracked in ready if tracked.launch_unreachable]
-        host_line = self._line(machine, ready)
-        line_up = _line_up(ready, running)
+        host_line = self._line(machine, [*ready, *held])
+        line_up = _line_up([*ready, *held], running)
         if host_line is not None and (due := host_line.due(line_up, now)) is not None:
             retries.append(due)
-        if known is None or unreachable or any(at <= now for at in retries):
-            worker = self._context.worker(ready[0].row.target) if host_line is None else host_line.worker
+        if (ready and known is None) or unreachable or any(at <= now for at in retries):
+            worker = (
+                self._context.worker((ready or held)[0].row.target) if host_line is None else host_line.worker
+            )
             retries.append(self._measure(worker, None if host_line is None else line_up))
         times += retries
         for tracked in unreachable:
@@ -286,27 +447,57 @@ class JobQueue:
                 if verdict.reason == AT_ITS_HOST:
                     verdict = replace(verdict, reason=_busy_reason(tracked, known) or AT_ITS_HOST)
                 tracked.verdict = None if is_unknown else verdict
-            self._hand_over(ready)
+            self._hand_over(ready, held, known.capacity.cpus - sum(one.cpus for one in holding))
         return min((at for at in times if at > now), default=None)
 
-    def _hand_over(self, ready: Sequence[TrackedJob]) -> None:
-        """Have the first of those that wait for GPUs given to their host, which starts them whatever we do."""
+    def _hand_over(self, ready: Sequence[TrackedJob], held: Sequence[TrackedJob], free_cpus: float) -> None:
+        """Have the first of those that wait for GPUs or CPUs given to their host, which starts them whatever we do.
+
+        Whoever asks for CPUs is not given past one before it that stays here. Two who start jobs would give the same
+        CPUs away: one that could start now is given to its host, too, if it and what waits there do not fit together.
+        """
         there = sum(tracked.is_handed_over for tracked in ready)
+        cpus_there = sum(one.slot_request().cpus for one in (*ready, *held) if one.is_handed_over)
+        is_behind = False
         for tracked in sorted(ready, key=lambda one: one.slot_request().order):
-            verdict = tracked.verdict
-            if verdict is None or verdict.start or tracked.is_handed_over or not tracked.spec.gpus:
+            verdict, wanted = tracked.verdict, tracked.slot_request()
+            if verdict is None:
                 continue
-            if tracked.busy or there >= WAITING_AT_ONCE:
-                continue  # it was refused there, or the host has enough to go on with
-            can = capabilities_of(tracked.row.target.runner)
-            if can is not None and can.hands_over:
-                tracked.verdict = replace(verdict, hand_over=True)
-                there += 1
+            reason = verdict.reason or AT_ITS_HOST
+            if tracked.is_handed_over:
+                # Should it be launched again, nothing of it may start that needs no GPUs.
+                tracked.verdict = verdict if wanted.slots else replace(verdict, wait=HostWait(reason))
+                continue
+            is_room = there < WAITING_AT_ONCE and not (wanted.cpus and is_behind)
+            collides = bool(wanted.cpus and cpus_there) and free_cpus < wanted.cpus + cpus_there
+            if is_room and (collides or not verdict.start) and self._may_go(tracked):
+                wait = HostWait(reason) if wanted.cpus and _can_wait_at_host(tracked) else None
+                tracked.verdict = replace(verdict, start=False, reason=reason, hand_over=True, wait=wait)
+                there, cpus_there = there + 1, cpus_there + wanted.cpus
+            elif verdict.start:
+                free_cpus -= wanted.cpus
+            else:
+                is_behind |= bool(wanted.cpus)
+
+    def _may_go(self, tracked: TrackedJob) -> bool:
+        """Say whether a job may be given to its host that waits for GPUs or CPUs, or would take some."""
+        wanted, can = tracked.slot_request(), capabilities_of(tracked.row.target.runner)
+        if tracked.busy or can is None or not can.hands_over:
+            return False  # it was refused there, or cannot be given
+        if not wanted.cpus or not _can_wait_at_host(tracked):
+            # Its launch takes its GPUs where they are free.
+            is_waiting = tracked.verdict is not None and not tracked.verdict.start
+            return wanted.slots > 0 and is_waiting
+        is_known = not _prepares_with_cpus(self._context.jobs.values(), tracked.row.target.machine)
+        return is_known and not tracked.stays_here
 
     def _line(self, machine: str, ready: Sequence[TrackedJob]) -> HostLine | None:
-        """Return the line at a machine, if anybody there needs GPUs or did; always asked for by one connection."""
+        """Return the line at a machine, if anybody there needs GPUs, or did, or was given to it.
+
+        It is always asked for by one connection.
+        """
         if machine not in self._lines:
-            worker = next((self._context.worker(one.row.target) for one in ready if one.spec.gpus), None)
+            worker = next((self._context.worker(one.row.target) for one in ready if _has_line(one)), None)
             if worker is None:
                 return None
             self._lines[machine] = HostLine(worker)
@@ -340,6 +531,8 @@ class JobQueue:
 def _busy_reason(tracked: TrackedJob, found: CapacityMeasured) -> str:
     """Return why a job waits that none of ours keeps waiting: who holds its GPUs; empty where that is not known."""
     needed = tracked.slot_request().slots
+    if not needed:
+        return ""
     alone = f"waits for {needed} GPU{'' if needed == 1 else 's'}"
     if found.capacity is not None and needed > found.capacity.slots:
         # It had them when the job was launched: they may come back, after a reboot say.
@@ -349,8 +542,13 @@ def _busy_reason(tracked: TrackedJob, found: CapacityMeasured) -> str:
     return f"{why}: {found.holders}" if found.holders else ""
 
 
+def _has_line(tracked: TrackedJob) -> bool:
+    """Say whether the host of a job has it in its queue, or for its waiter."""
+    return bool(tracked.spec.gpus) or tracked.is_handed_over
+
+
 def _line_up(ready: Sequence[TrackedJob], running: Sequence[TrackedJob]) -> LineUp:
-    lined_up = sorted((one for one in ready if one.spec.gpus), key=lambda one: one.slot_request().order)
+    lined_up = sorted(filter(_has_line, ready), key=lambda one: one.slot_request().order)
     waiting = [one for one in lined_up if not one.is_handed_over]
     handed_over = [one for one in lined_up if one.is_handed_over]
     starting = (

@@ -21,8 +21,9 @@ from workbench.controller.decide.requests import (
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.loop.retention import retain
-from workbench.job import Intent, Reason
+from workbench.job import Intent, Reason, State
 from workbench.store.db.rows import JobRow, RequestRow, TargetRef
+from workbench.store.queries.home_queue import KIND as QUEUE
 from workbench.store.queries.home_queue import queue_position
 from workbench.store.queries.jobs import job
 from workbench.store.queries.requests import add_request, pending_requests, settle_request
@@ -109,6 +110,8 @@ class RequestHandler:
             self._retain(request)
             return False
         row = job(store, job_id) if job_id else None
+        if request.kind == QUEUE and self._is_on_its_way(job_id):
+            return False  # it is asked again once its host has it
         found = answer(request.kind, row, later)
         match found:
             case Settle(outcome):
@@ -152,6 +155,12 @@ class RequestHandler:
                 self._restore_requester(job_id, request)
                 return False
         return True
+
+    def _is_on_its_way(self, job_id: str) -> bool:
+        """Say whether a job that waits is just being given to its host."""
+        tracked = self._context.jobs.get(job_id)
+        is_prepared = tracked is not None and tracked.row.state in (State.PENDING, State.DOWNLOADING)
+        return is_prepared and tracked is not None and tracked.wait_at_host() is not None
 
     def _retain(self, request: RequestRow) -> None:
         if request.id in self._retaining:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 from backends.contract.host import BackendOptions, Host, Inventory, Slot
 from runners.interface import HostTurn, Runner
 from workbench.controller.decide.messages import CapacityMeasured
 from workbench.controller.decide.scheduler import Capacity, LinedUpJob
 from workbench.controller.runtime.connections import SHARED
+from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
 from workbench.values import dataclass
 
@@ -81,12 +83,13 @@ class RegistryTarget:
         return measured(target, self._backend.inventory_of(self._opened))
 
     def _line_up(self, target: str, line: LineUp, host: Host) -> CapacityMeasured:
+        home = Home(Path(host.folder(self._home_uuid))) if line.handed_over else None
         found = host.call(
             "line_up",
             home=self._home_uuid,
-            waiting=[asdict(entry) for entry in line.waiting],
+            waiting=[_entry(entry) for entry in line.waiting],
             keep=list(line.keep),
-            handed_over=[asdict(entry) for entry in line.handed_over],
+            handed_over=[_entry(entry, home) for entry in line.handed_over],
         )
         machine = found["machine"]
         turns = {job: HostTurn(**turn) for job, turn in found["turns"].items()}
@@ -108,6 +111,12 @@ class RegistryTarget:
     def close(self) -> None:
         """Release the connection; the last user closes it."""
         SHARED.close(self._shared)
+
+
+def _entry(entry: LinedUpJob, home: Home | None = None) -> dict[str, Any]:
+    """Return a job as its host's queue has it, with its gates for who starts it there."""
+    facts = {name: value for name, value in asdict(entry).items() if name != "gates"}
+    return facts if home is None or entry.gates is None else {**facts, **entry.gates.to_json(home)}
 
 
 def measured(target: str, inventory: Inventory) -> CapacityMeasured:

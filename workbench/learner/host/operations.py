@@ -34,7 +34,7 @@ Operation = Callable[..., Any]  # its arguments and its answer are JSON
 WAITER_LOG = "waiter.log"
 """In a home's folder: what its waiter says."""
 
-CHANGEABLE = ("priority", "position", "tries")
+CHANGEABLE = ("priority", "position", "tries", "begin_us", "after")
 """What may be changed of a job that was handed over."""
 
 _unpacking = threading.Lock()  # the agent's own unpacking is for one thread at a time
@@ -151,7 +151,7 @@ class HostOperations:
         return {"turns": turns, "machine": found}
 
     def _pass_changes(self, folder: str, home: str, handed_over: Sequence[Mapping[str, Any]]) -> None:
-        """Tell the home's waiter which of its jobs have another priority or position, or are to be tried again."""
+        """Tell the home's waiter which jobs have another priority, position or gates, or are to be tried again."""
         if not handed_over:
             return
         from workbench.learner.queue.channel import POKE_SECONDS, ask
@@ -159,10 +159,10 @@ class HostOperations:
         shown = self._queue().facts(folder, home)
         for wanted in handed_over:
             job = str(wanted["job"])
-            facts = {name: wanted[name] for name in CHANGEABLE if name in wanted}
+            facts = _changeable(wanted)
             # One without an entry waits behind many others: the facts that were sent last are those that it has.
-            known = shown.get(job) or self._changed.get((home, job), {})
-            if all(known.get(name) == value for name, value in facts.items()):
+            known = {**self._changed.get((home, job), {}), **shown.get(job, {})}
+            if all(name in known and known[name] == value for name, value in facts.items()):
                 continue
             try:
                 ask(home, {"act": "change", "job": job, "facts": facts}, POKE_SECONDS)
@@ -179,7 +179,7 @@ class HostOperations:
         ticket: Mapping[str, Any],
         secrets: Mapping[str, str],
     ) -> None:
-        """Hand an attempt that waits for GPUs over to the home's waiter, which is started where there is none.
+        """Hand an attempt that waits over to the home's waiter, which is started where there is none.
 
         Args:
             home: the home's uuid.
@@ -204,8 +204,8 @@ class HostOperations:
         queue, job = self._queue(), str(ticket.get("job"))
         entry = queue.descriptor(leases_folder, home, job)
         document = {**ticket, "leases_folder": leases_folder}
-        self._changed[home, str(ticket.get("job"))] = {name: ticket.get(name) for name in CHANGEABLE}
-        request = {"act": "wait", "format": ticket.get("format") or 1, "ticket": document, "secrets": secrets}
+        self._changed[home, job] = {"tries": 0, "begin_us": None, "after": [], **_changeable(ticket)}
+        request = {"act": "wait", "format": channel.format_of(ticket), "ticket": document, "secrets": secrets}
         channel.insist(home, request, *waiter, descriptor=entry)
         queue.let_go(leases_folder, home, job)
 
@@ -236,6 +236,10 @@ class HostOperations:
         self.watches.close()
         self.followers.close()
         self._observers.close()
+
+
+def _changeable(facts: Mapping[str, Any]) -> Dict[str, Any]:
+    return {name: facts[name] for name in CHANGEABLE if name in facts}
 
 
 def guarded(function: Operation, *arguments: Any, **named: Any) -> Any:

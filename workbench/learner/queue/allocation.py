@@ -21,6 +21,9 @@ PORTS = range(29500, 30500)
 
 PORT_TRIES = 20
 
+RESERVED_CPUS = "reserved_cpus"
+"""In a launch document: how many CPUs the job asks for, for each learner."""
+
 
 def usable_gpus(slots: Sequence[Mapping[str, Any]], each: int) -> List[Mapping[str, Any]]:
     """Return those that a job could use whose learners get so many each: a process computes on one slice at most."""

@@ -21,11 +21,10 @@ from workbench.learner.platform import run, system
 from workbench.learner.platform.errors import Failure
 
 FORMAT = 2
-"""The newest of requests that this waiter serves; one that is newer is refused.
+"""The newest of requests that this waiter serves; one that is newer is refused."""
 
-A request says the oldest that serves it: 2 where the ticket has ``shell_secrets_suffix``, ``needs_port`` or
-``binds_cpus``, else 1.
-"""
+PLAIN_FORMAT = 1
+"""Of a request that every waiter understands: the attempt waits for GPUs, behind no gate."""
 
 LIMIT_BYTES = 16 << 20
 """A longer request is refused."""
@@ -62,6 +61,12 @@ class NoWaiter(Failure):
         super().__init__("missing", message)
         self.is_gone = is_gone
         """Whether nobody has the name; else it is about to be free."""
+
+
+def format_of(ticket: Mapping[str, Any]) -> int:
+    """Return the oldest format of a request that a ticket can be sent with: its own, or that of gates and CPUs."""
+    has_gates = ticket.get("begin_us") is not None or bool(ticket.get("after"))
+    return FORMAT if has_gates or not ticket.get("each") else int(ticket.get("format") or PLAIN_FORMAT)
 
 
 def is_possible() -> bool:

@@ -11,6 +11,7 @@ from workbench.learner.journal import reasons, state
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.platform import leases, system
 from workbench.learner.platform.errors import Failure, of_os_error
+from workbench.learner.waiter.gates import AwaitedAttempt, GateReader, OpenGates, TicketGates, remaining_us
 
 Key = Tuple[str, int]
 """A job's id and the number of its attempt."""
@@ -28,7 +29,7 @@ class Ticket(NamedTuple):
     attempt: int
     leases_folder: str
     each: int
-    """How many GPUs each learner gets."""
+    """How many GPUs each learner gets; 0 for an attempt that is in no host's queue and leases none."""
     gpu_type: str
     priority: int
     position: float
@@ -49,6 +50,7 @@ class Ticket(NamedTuple):
     """Whether the CPUs that are reserved are chosen, and the command is bound to them."""
     learners: Mapping[int, Tuple[str, str]]
     """By number: the folder, and the name of the file of secrets without its suffix."""
+    gates: TicketGates = TicketGates()
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Ticket:
@@ -81,6 +83,7 @@ class Ticket(NamedTuple):
                     int(one["learner"]): (str(one["folder"]), str(one["secrets_stem_name"]))
                     for one in document["learners"]
                 },
+                gates=TicketGates.parse(document),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Failure(
@@ -89,14 +92,15 @@ class Ticket(NamedTuple):
         suffixes = (ticket.secrets_suffix, ticket.shell_secrets_suffix)
         names = [*suffixes, *(name for _, name in ticket.learners.values())]
         folders = [ticket.leases_folder, *(folder for folder, _ in ticket.learners.values())]
-        if ticket.each < 1 or not ticket.learners or any(os.sep in name for name in names):
+        folders += [folder for one in ticket.gates.after for folder in one.folders]
+        if ticket.each < 0 or not ticket.learners or any(os.sep in name for name in names):
             raise Failure("bad_input", f"The ticket of {ticket.job} says nonsense.")
         if not all(map(os.path.isabs, folders)):
             raise Failure("bad_input", f"The ticket of {ticket.job} names a folder that is none.")
         return ticket
 
     def changed(self, facts: Mapping[str, Any]) -> Ticket:
-        """Return it with another priority, position or number of tries.
+        """Return it with another priority, position or number of tries, or behind other gates.
 
         Raises:
             Failure: those are none.
@@ -106,10 +110,11 @@ class Ticket(NamedTuple):
                 priority=int(facts.get("priority", self.priority)),
                 position=float(facts.get("position", self.position)),
                 tries=int(facts.get("tries", self.tries)),
+                gates=TicketGates.parse(facts) if {"begin_us", "after"} <= set(facts) else self.gates,
             )
-        except (TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, AttributeError):
             raise Failure(
-                "bad_input", f"A fact of {self.job} is to become something that is not a number."
+                "bad_input", f"A fact of {self.job} is to become something that is not a number or a gate."
             ) from None
 
 
@@ -218,6 +223,11 @@ class WaitingAttempt:
         self._is_broken = False
         self.lacks_cpus = False
         """Whether it had its turn and too few CPUs were left."""
+        self.closed_by: List[AwaitedAttempt] = []
+        """The jobs that hold it back, as they were seen last."""
+        self.begins_in_us = 0
+        """For how long the time of day holds it back."""
+        self._gates = OpenGates()
 
     @property
     def key(self) -> Key:
@@ -239,6 +249,16 @@ class WaitingAttempt:
         """Its entry in the host's queue."""
         names = ("job", "each", "priority", "position", "max_runtime_seconds", "tries")
         return {"gpus": self.gpus, **{name: getattr(self.ticket, name) for name in names}}
+
+    def read_gates(self, reader: GateReader, now_us: int) -> None:
+        """See what holds it back before it waits for GPUs and CPUs."""
+        self.closed_by = self._gates.closed_by(self.ticket.gates, reader)
+        self.begins_in_us = remaining_us(self.ticket.gates, now_us)
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether a gate was closed when they were read last."""
+        return bool(self.closed_by or self.begins_in_us)
 
     @property
     def counts(self) -> bool:

@@ -19,8 +19,8 @@ from workbench.learner.platform.files import write_files
 from workbench.learner.queue import allocation
 from workbench.learner.waiter.attempts import AGENT_LOG, WaitingAttempt, WaitingLearner
 
-RESERVED_CPUS = "reserved_cpus"
-"""In a launch document: how many CPUs the job asks for, for each learner."""
+_NEEDS_NONE = ("storing", "exited")
+"""The phases of learners whose commands are over."""
 
 _NOT_NOW = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 """What starting a process meets where the machine has no room for one: that passes."""
@@ -48,15 +48,22 @@ class AttemptStart:
         self._folder = folder
         self._cpus = CpuChooser()
 
+        self.holders: List[str] = []
+        """The folders of the learners that had reserved CPUs when that was looked at last."""
+
     def fits(self, attempt: WaitingAttempt) -> bool:
         """Say whether what this home's learners have reserved leaves the CPUs that an attempt asks for."""
         if not attempt.ticket.cpus:
             return True
         needed = attempt.ticket.cpus * len(attempt.learners)
-        return allocation.fit_cpus(self._reserved().values(), needed, len(machine.processors()))
+        reserved = self._reserved()
+        if not attempt.ticket.each:
+            # Some of its learners may run: without GPUs the others wait for nothing that those hold.
+            reserved.pop(attempt.ticket.job, None)
+        return allocation.fit_cpus(reserved.values(), needed, len(machine.processors()))
 
     def start(self, attempt: WaitingAttempt, uuids: Sequence[str]) -> bool:
-        """Start all learners on these GPUs, or none; return False where somebody else was faster.
+        """Start all learners on these GPUs, if they get any, or none; return False where somebody else was faster.
 
         Raises:
             Failure: it cannot be started now.
@@ -69,10 +76,11 @@ class AttemptStart:
         documents = {one.number: _document(one) for one in attempt.learners}
         with contextlib.ExitStack() as held:
             text = allocation.lease_text(ticket.holder, 0)
-            lease = leases.take(uuids, ticket.leases_folder, text)
-            if lease is None:
+            lease = leases.take(uuids, ticket.leases_folder, text) if uuids else None
+            if lease is not None:
+                held.callback(lease.release)
+            elif uuids:
                 return False
-            held.callback(lease.release)
             port, port_lease = self._port(attempt, text) if ticket.needs_port else (0, None)
             if port_lease is not None:
                 held.callback(port_lease.release)
@@ -88,7 +96,7 @@ class AttemptStart:
                     variables["MASTER_PORT"] = str(port)
                 documents[one.number]["env"].update(variables)
                 if ticket.cpus:
-                    documents[one.number][RESERVED_CPUS] = ticket.cpus
+                    documents[one.number][allocation.RESERVED_CPUS] = ticket.cpus
                 if ticket.cpus and ticket.binds_cpus:
                     chosen = self._cpus.choose(max(1, math.ceil(ticket.cpus)), one.launch.marker)
                     documents[one.number]["cpus"] = chosen
@@ -98,8 +106,10 @@ class AttemptStart:
             )
             _write_secrets(attempt, secrets)
             for one in attempt.learners:
-                own = [lease.part(shares[one.number])]
-                held.callback(own[0].release)
+                own: List[leases.Lease] = []
+                if lease is not None:
+                    own.append(lease.part(shares[one.number]))
+                    held.callback(own[0].release)
                 if port_lease is not None and one.number == 1:
                     own.append(port_lease)
                 self._spawn(attempt, one, documents[one.number], own)
@@ -161,19 +171,22 @@ class AttemptStart:
     def _reserved(self) -> Dict[str, float]:
         """Return how many CPUs each job of this home that runs here has reserved.
 
-        Learners whose commands are over need none: their agents store results.
+        Learners whose commands are over need none: their agents store results, or end.
         """
         found: Dict[str, float] = {}
+        self.holders = []
         for marker in markers("FABRIC_GUARD"):
             home, _, rest = marker.partition("/")
             parts = rest.split("/")
             if home == self._home and len(parts) == 3:
                 job, attempt, learner = parts
                 path = os.path.join(self._folder, "jobs", job, f"attempt-{attempt}", f"learner-{learner}")
-                if (read_object(os.path.join(path, "state.json")) or {}).get("phase") == "storing":
+                if (read_object(os.path.join(path, "state.json")) or {}).get("phase") in _NEEDS_NONE:
                     continue
-                document = read_object(os.path.join(path, "launch.json")) or {}
-                found[job] = found.get(job, 0.0) + _reserved_of(document)
+                number = _reserved_of(read_object(os.path.join(path, "launch.json")) or {})
+                if number:
+                    found[job] = found.get(job, 0.0) + number
+                    self.holders.append(path)
         return found
 
 
@@ -187,7 +200,7 @@ def forget_secrets(attempt: WaitingAttempt) -> None:
 
 def _reserved_of(document: Mapping[str, Any]) -> float:
     """Return how many CPUs a learner has reserved: as its document says, else as many as it is bound to."""
-    number = document.get(RESERVED_CPUS)
+    number = document.get(allocation.RESERVED_CPUS)
     return float(number) if isinstance(number, (int, float)) else float(len(document.get("cpus") or ()))
 
 

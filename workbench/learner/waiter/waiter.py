@@ -9,7 +9,7 @@ import select
 import signal
 import sys
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
 
 from workbench.learner.host.machine import inventory
 from workbench.learner.platform import descriptors, leases, run, system
@@ -25,10 +25,11 @@ from workbench.learner.platform.inotify import (
     open_inotify,
 )
 from workbench.learner.queue import allocation
-from workbench.learner.queue.channel import FORMAT, Conversation, WaiterSocket
+from workbench.learner.queue.channel import FORMAT, PLAIN_FORMAT, Conversation, WaiterSocket
 from workbench.learner.queue.entries import PREFIX, file_name
 from workbench.learner.queue.line import WAITING_AT_ONCE, HostQueue
 from workbench.learner.waiter.attempts import Key, Ticket, WaitingAttempt
+from workbench.learner.waiter.gates import GateReader
 from workbench.learner.waiter.start import AttemptStart, Unstartable, forget_secrets
 
 LINGER_SECONDS = 5.0
@@ -43,6 +44,9 @@ MEASURE_SECONDS = 10.0
 AGAIN_SECONDS = (0.02, 0.1, 0.3)
 """When it looks again after a file was closed: the kernel says so before it gives up the file's lock, and the driver
 knows a process for a moment after its end."""
+
+_STATE = "state.json"
+"""Whose change in a learner's folder may open a gate, or say that CPUs are free."""
 
 _WATCHED = (PREFIX, "GPU-", "MIG-")
 """How the names of entries and of GPUs' leases begin; nobody waits for other files in the folder of leases."""
@@ -207,7 +211,7 @@ class Waiter:
 
         Its entry in the host's queue comes with it where the client holds one: nobody may pass the job meanwhile.
         """
-        if int(request.get("format") or FORMAT) > FORMAT:
+        if int(request.get("format") or PLAIN_FORMAT) > FORMAT:
             raise Failure("not_supported", "The waiter at the host is older than who hands a job over.")
         ticket = Ticket.parse(request.get("ticket") or {})
         secrets = {str(name): str(value) for name, value in (request.get("secrets") or {}).items()}
@@ -230,7 +234,10 @@ class Waiter:
             return
         self._waiting[key] = attempt
         forget_secrets(attempt)
-        if len(self._waiting) <= WAITING_AT_ONCE:
+        attempt.read_gates(GateReader(), system.now_us())
+        if not _is_in_line(attempt):
+            self._leave_line(attempt)
+        elif sum(map(_is_in_line, self._waiting.values())) <= WAITING_AT_ONCE:
             line, entry = self._line(ticket.leases_folder), conversation.take_descriptor()
             if entry is not None:
                 line.queue.adopt(line.folder, self._home, ticket.job, entry)
@@ -251,7 +258,11 @@ class Waiter:
         for (job, number), attempt in self._waiting.items():
             if job == request.get("job") and request.get("attempt") in (None, number):
                 attempt.ticket = attempt.ticket.changed(facts)
-                self._line(attempt.ticket.leases_folder).renew(attempt)
+                attempt.read_gates(GateReader(), system.now_us())
+                if _is_in_line(attempt):
+                    self._line(attempt.ticket.leases_folder).renew(attempt)
+                else:
+                    self._leave_line(attempt)
                 self._is_changed = True
 
     def _withdraw(self, request: Mapping[str, Any]) -> None:
@@ -275,7 +286,10 @@ class Waiter:
             self._follow(attempt.obey)
             if not attempt.learners:
                 self._leave(attempt)
-        folders = {attempt.ticket.leases_folder for attempt in self._waiting.values()}
+        is_changed |= self._read_gates()
+        self._follow(self._start_without_gpus)
+        waiting = len(self._waiting)
+        folders = {one.ticket.leases_folder for one in self._waiting.values() if _is_in_line(one)}
         for folder in folders:
             line = self._line(folder)
             if not (is_changed or line.is_due(begun)):
@@ -287,16 +301,71 @@ class Waiter:
         for folder in set(self._lines) - folders:
             self._changes.forget(folder)
             self._lines.pop(folder).queue.close()
+        if len(self._waiting) < waiting:
+            self._follow(self._start_without_gpus)  # who was before them for CPUs may have begun
+        # A state may have changed before it was watched.
+        self._is_changed |= self._changes.watch_states(self._awaited_states())
         # What we have opened and closed ourselves is no news; a look that found nothing would lead to the next.
         own = {name for line in self._lines.values() for name in line.take_touched()}
         self._hear({name: closed for name, closed in self._changes.read().items() if name not in own})
         ended = time.monotonic()
-        self._look_at = ended + LOOK_SECONDS
+        begins = (one.begins_in_us / 1e6 for one in self._waiting.values() if one.begins_in_us)
+        self._look_at = ended + min([LOOK_SECONDS, *begins])
         self._rests_until = ended + (ended - begun)
 
+    # Gates, and CPUs alone
+
+    def _read_gates(self) -> bool:
+        """See which attempts are held back by gates; return whether one is not any more."""
+        reader, now_us = GateReader(), system.now_us()
+        is_changed = False
+        for attempt in self._waiting.values():
+            was_held_back = attempt.is_held_back
+            attempt.read_gates(reader, now_us)
+            is_changed |= was_held_back and not attempt.is_held_back
+        return is_changed
+
+    def _start_without_gpus(self) -> None:
+        """Start those that need no GPUs and find the CPUs that they ask for, in their order.
+
+        As in the controller's queue, one that asks for CPUs waits behind each before it that waits and asks for some.
+        """
+        are_awaited = False
+        for one in self._in_order():
+            wants_cpus = bool(one.ticket.cpus)
+            if not one.ticket.each:
+                one.lacks_cpus = wants_cpus and (are_awaited or not self._start.fits(one))
+                if one.lacks_cpus:
+                    one.show("")
+                elif not one.is_away and self._begin(one, []):
+                    continue
+            are_awaited |= wants_cpus
+
+    def _in_order(self) -> List[WaitingAttempt]:
+        """Return the attempts that no gate holds back, as their turns come among those of this home."""
+        ready = (one for one in self._waiting.values() if one.counts and not one.is_held_back)
+        return sorted(ready, key=lambda one: one.order)
+
+    def _has_cpus(self, attempt: WaitingAttempt) -> bool:
+        """Say whether an attempt may have its CPUs now: no other before it waits for CPUs alone."""
+        if not attempt.ticket.cpus:
+            return True
+        before = (one for one in self._waiting.values() if one.lacks_cpus and not one.ticket.each)
+        return not any(one.order < attempt.order for one in before) and self._start.fits(attempt)
+
+    def _awaited_states(self) -> Set[str]:
+        """Return the folders of learners whose end somebody waits for: behind a gate, or for CPUs."""
+        gated = (one for attempt in self._waiting.values() for one in attempt.closed_by)
+        found = {folder for one in gated for folder in one.folders}
+        return found.union(
+            self._start.holders if any(one.lacks_cpus for one in self._waiting.values()) else ()
+        )
+
+    # GPUs
+
     def _look_at_line(self, line: _FolderQueue) -> None:
-        here = (one for one in self._waiting.values() if one.ticket.leases_folder == line.folder)
-        ready = sorted((one for one in here if one.counts), key=lambda one: one.order)
+        here = (one for one in self._in_order() if one.ticket.leases_folder == line.folder)
+        ready = [one for one in here if one.ticket.each]
         line.is_watched = self._changes.watch(line.folder)
         slots = line.measure()
         at_once = ready[:WAITING_AT_ONCE]
@@ -310,7 +379,7 @@ class Waiter:
                 slots = self._try(line, one, slots)
                 continue
             one.show("")
-            if one.lacks_cpus and self._start.fits(one):
+            if one.lacks_cpus and self._has_cpus(one):
                 # Others had passed it meanwhile: with another text its entry counts again.
                 one.lacks_cpus = False
                 one.ticket = one.ticket.changed({"tries": one.ticket.tries + 1})
@@ -324,23 +393,28 @@ class Waiter:
         uuids = allocation.choose_gpus(slots, attempt.gpus, ticket.each, ticket.gpu_type)
         if uuids is None or attempt.is_away:
             return slots
-        attempt.lacks_cpus = not self._start.fits(attempt)
+        attempt.lacks_cpus = not self._has_cpus(attempt)
         if attempt.lacks_cpus:
             line.is_open = True
             return slots
         line.touch(*map(leases.file_name, uuids))
+        if not self._begin(attempt, uuids):
+            line.is_open = True
+            return slots
+        return [{**slot, "holder": ticket.job} if slot["uuid"] in uuids else slot for slot in slots]
+
+    def _begin(self, attempt: WaitingAttempt, uuids: Sequence[str]) -> bool:
+        """Start an attempt with these GPUs; return False where it goes on waiting."""
         try:
             if not self._start.start(attempt, uuids):
-                line.is_open = True
-                return slots
+                return False
         except Unstartable as error:
             attempt.fail(error.learner, error.text)
         except Exception as error:  # whatever it is, the others' turns come
-            line.is_open = True
             without = [one for one in attempt.learners if not one.agent]
             if len(without) == len(attempt.learners):
                 attempt.show(_sentence(error))
-                return slots
+                return False
             if without:
                 attempt.fail(without[0], _sentence(error))
         self._leave(attempt)
@@ -348,7 +422,7 @@ class Waiter:
             self._beginning.append(attempt)
             self._agents_pause_seconds = _AGENT_SECONDS
             self._agents_at = time.monotonic() + _AGENT_SECONDS
-        return [{**slot, "holder": ticket.job} if slot["uuid"] in uuids else slot for slot in slots]
+        return True
 
     def _follow_agents(self) -> None:
         run.reap()
@@ -369,7 +443,13 @@ class Waiter:
     def _leave(self, attempt: WaitingAttempt) -> None:
         """Wait no more for an attempt's turn: it has its GPUs, or has ended."""
         del self._waiting[attempt.key]
-        self._line(attempt.ticket.leases_folder).leave(attempt)
+        self._leave_line(attempt)
+
+    def _leave_line(self, attempt: WaitingAttempt) -> None:
+        """Remove the entry of an attempt in the host's queue, if it has one."""
+        line = self._lines.get(attempt.ticket.leases_folder)
+        if line is not None:
+            line.leave(attempt)
 
     def _line(self, folder: str) -> _FolderQueue:
         if folder not in self._lines:
@@ -382,6 +462,11 @@ class Waiter:
             self._reported.add(text)
             sys.stderr.write(text + "\n")
             sys.stderr.flush()
+
+
+def _is_in_line(attempt: WaitingAttempt) -> bool:
+    """Say whether an attempt waits in the host's queue: it needs GPUs, and no gate holds it back."""
+    return attempt.ticket.each > 0 and not attempt.is_held_back
 
 
 def _sentence(error: Exception) -> str:
@@ -438,9 +523,11 @@ class _FolderQueue:
 
 
 class _Changes:
-    """Says that something changed in folders of leases: a lease or an entry that was closed, made or removed."""
+    """Says that something changed: a lease or an entry that was closed, made or removed, or a learner's state."""
 
     def __init__(self) -> None:
+        self._states: Dict[str, int] = {}
+        """The watches of learners' folders."""
         self._inotify: Optional[Inotify] = None
         self._open_at = 0.0
         self._watched: Dict[str, int] = {}
@@ -451,14 +538,34 @@ class _Changes:
 
     def watch(self, folder: str) -> bool:
         """Watch a folder from now on; return whether that works."""
-        if self._inotify is None and time.monotonic() >= self._open_at:
-            self._inotify = open_inotify()
-            self._open_at = time.monotonic() + RETRY_SECONDS
+        self._open()
         if self._inotify is not None and folder not in self._watched:
             with contextlib.suppress(OSError):  # it is looked at again and again all the same
                 mask = IN_CLOSE_WRITE | IN_MOVED_TO | IN_DELETE | IN_ONLYDIR
                 self._watched[folder] = self._inotify.add(folder, mask)
         return folder in self._watched
+
+    def watch_states(self, folders: Set[str]) -> bool:
+        """Watch the states of exactly these learners; return whether one is watched that was not before.
+
+        A folder that is not there yet is tried again with each call.
+        """
+        if folders:
+            self._open()
+        if self._inotify is None:
+            return False
+        for folder in set(self._states) - folders:
+            self._inotify.remove(self._states.pop(folder))
+        before = len(self._states)
+        for folder in folders - set(self._states):
+            with contextlib.suppress(OSError):  # it is looked at again and again all the same
+                self._states[folder] = self._inotify.add(folder, IN_MOVED_TO | IN_ONLYDIR)
+        return len(self._states) > before
+
+    def _open(self) -> None:
+        if self._inotify is None and time.monotonic() >= self._open_at:
+            self._inotify = open_inotify()
+            self._open_at = time.monotonic() + RETRY_SECONDS
 
     def forget(self, folder: str) -> None:
         """Watch a folder no more."""
@@ -472,7 +579,8 @@ class _Changes:
         for watch, what, name in () if self._inotify is None else self._inotify.read():
             if what & IN_IGNORED:
                 self._watched = {folder: other for folder, other in self._watched.items() if other != watch}
-            if name.startswith(_WATCHED) or not name:
+                self._states = {folder: other for folder, other in self._states.items() if other != watch}
+            if name.startswith(_WATCHED) or name == _STATE or not name:
                 found[name] = found.get(name, False) or bool(what & IN_CLOSE_WRITE)
         return found
 

@@ -10,17 +10,22 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from workbench.clock import now_us
 from workbench.errors import FabricError
-from workbench.job import Intent, State
+from workbench.job import TERMINAL, Intent, State
 from workbench.spec import DEFAULT_PRIORITY
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
-from workbench.store.queries.jobs import detail, open_jobs
+from workbench.store.queries.jobs import detail, job, open_jobs
 from workbench.store.queries.requests import add_request
+from workbench.time_expressions import iso_us
 from workbench.values import dataclass
 
 KIND: Final = "queue"
 """The kind of the requests that change where a job stands."""
+
+
+_WAITING: Final = (State.QUEUED, State.PENDING, State.DOWNLOADING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +63,17 @@ def queue_position(store: Store, row: JobRow, priority: int) -> QueuePosition:
 def waiting_jobs(store: Store, *, asked: bool = False) -> list[WaitingJob]:
     """List the jobs that wait for their turn, each machine's in their order.
 
+    One that a time, another job, or want of GPUs or CPUs holds back waits, too, while it is prepared for its host.
+
     ``asked``: as they will stand once the controller has answered what was asked already.
     """
-    rows = [row for row in open_jobs(store) if row.state is State.QUEUED and row.intent is Intent.NONE]
+    rows = [row for row in open_jobs(store) if row.state in _WAITING and row.intent is Intent.NONE]
     changed = _changed(store, (row.id for row in rows), ("done", "") if asked else ("done",))
     found = []
     for row in rows:
         payload = changed.get(row.id, {})
+        if row.state is not State.QUEUED and not _is_held_back(store, row, payload):
+            continue
         priority = DEFAULT_PRIORITY if "priority" in payload else _submitted_priority(store, row)
         found.append(WaitingJob(row, _position(payload, row, priority)))
     return sorted(found, key=lambda one: (one.row.target.machine, one.order))
@@ -91,6 +100,24 @@ def _changed(store: Store, job_ids: Iterable[str], outcomes: tuple[str, ...]) ->
     )
     found = store.rows(sql, (json.dumps(list(job_ids)), KIND, json.dumps(outcomes)))
     return {job_id: json.loads(payload) for job_id, payload in found}
+
+
+def _is_held_back(store: Store, row: JobRow, payload: Mapping[str, Any]) -> bool:
+    """Say whether a job that is prepared cannot start: by its time, the jobs before it, or what it says.
+
+    Of one that it gives to its host the controller says why it waits. A cluster's own words are not meant.
+    """
+    if row.target.type != "kubernetes" and row.reason.text.startswith("waits"):
+        return True
+    try:
+        spec = detail(store, row.id).spec
+    except FabricError:
+        return False
+    begin = iso_us(str(payload.get("begin", spec.begin)))
+    if begin is not None and begin > now_us():
+        return True
+    before = (job(store, one.partition(":")[0]) for one in spec.after)
+    return any(one is not None and one.state not in TERMINAL for one in before)
 
 
 def _submitted_priority(store: Store, row: JobRow) -> int:

@@ -1,0 +1,256 @@
+"""Which jobs that a gate holds back are given to their host, and what it is to watch for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from runners.interface import AttemptRef, HostGates, HostWait, Predecessor
+from tests.quick.controller.values import HOME, learner, lost, row, spec
+from workbench.clock import now_us
+from workbench.controller.decide.model import BackendTrouble, Operation
+from workbench.controller.decide.scheduler import QueueVerdict
+from workbench.controller.loop.context import ControllerContext
+from workbench.controller.loop.job_state import TrackedJob
+from workbench.controller.loop.queue import Gates
+from workbench.job import Intent, JobId, LearnerPhase, Reason, State
+from workbench.learner.queue.line import WAITING_AT_ONCE
+from workbench.spec import JobSpec
+from workbench.store.db.rows import WATCHED, TargetRef
+from workbench.store.queries.home_queue import QueuePosition
+from workbench.time_expressions import local_iso
+
+BOX = TargetRef("gpubox", "ssh", "process", "gpubox")
+LATER_US = 4_000_000_000_000_000
+LATER = local_iso(LATER_US)
+
+
+def job(
+    name: str, state: State = State.QUEUED, *, waits: bool = False, of: JobSpec | None = None, **fields: Any
+) -> TrackedJob:
+    """A job at the box; ``waits`` at its host."""
+    fields = {"target": BOX, "learners": 1, **fields}
+    tracked = TrackedJob(row(state, id=JobId(name), name=name, **fields), of or spec(), HOME)
+    tracked.is_handed_over = waits
+    tracked.stands_at(QueuePosition(tracked.spec.priority, 1.0))
+    return tracked
+
+
+def hold(*jobs: TrackedJob) -> list[TrackedJob]:
+    """Set the verdicts of those that wait; return the free ones."""
+    context = SimpleNamespace(jobs={one.row.id: one for one in jobs}, uuid=HOME, now=lambda: 0.0, store=None)
+    gates = Gates(cast(ControllerContext, context))
+    free, _ = gates.hold([one for one in jobs if one.row.state is State.QUEUED])
+    return free
+
+
+def is_given(tracked: TrackedJob) -> bool:
+    return tracked.verdict is not None and tracked.verdict.hand_over
+
+
+AFTER_A = spec(after=("a:completed",))
+RUNS = job("a", State.PROCESSING)
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        pytest.param(RUNS, True, id="it runs there"),
+        pytest.param(job("a", State.STORING), True, id="it stores its results there"),
+        pytest.param(job("a", waits=True), True, id="it waits there itself"),
+        pytest.param(
+            job("a", State.PROCESSING, target=replace(BOX, runner="container")), True, id="a container"
+        ),
+        pytest.param(job("a"), False, id="it waits here"),
+        pytest.param(job("a", State.PROCESSING, intent=Intent.HALT), False, id="it is being halted"),
+        pytest.param(job("a", State.PROCESSING, target=replace(BOX, address="other")), False, id="elsewhere"),
+        pytest.param(
+            job("a", State.PROCESSING, target=TargetRef("k8s", "kubernetes", "pod", "gpubox")),
+            False,
+            id="a pod",
+        ),
+        pytest.param(
+            job("a", State.PROCESSING, target=replace(BOX, options={"of_home": "another"})),
+            False,
+            id="another home",
+        ),
+    ],
+)
+def test_a_job_is_given_to_its_host_where_that_sees_the_end_of_the_one_before_it(
+    before: TrackedJob, expected: bool
+) -> None:
+    b = job("b", of=AFTER_A)
+
+    hold(before, b)
+
+    assert b.verdict is not None
+    assert b.verdict.reason == "waits for a a to complete"
+    assert is_given(b) is expected
+
+
+def test_its_host_learns_whose_end_it_waits_for_and_which_attempts_may_follow() -> None:
+    before = job("a", State.PROCESSING, of=spec(max_restarts=3), attempt=2, restarts=1, learners=2)
+    b = job("b", of=spec(after=("a:ended",), begin=LATER))
+
+    hold(before, b)
+
+    predecessor = Predecessor(AttemptRef(HOME, "a", 2, 2), True, 2, 3)
+    assert b.verdict is not None
+    assert b.verdict.wait == HostWait("waits for a a to end", HostGates(LATER_US, (predecessor,)))
+
+
+@pytest.mark.parametrize(
+    ("tracked", "expected"),
+    [
+        pytest.param(job("b", of=spec(begin=LATER)), True, id="a time"),
+        pytest.param(job("b", of=spec(begin=LATER), target=replace(BOX, runner="pod")), False, id="a pod"),
+        pytest.param(
+            job("b", of=spec(begin=LATER), target=replace(BOX, options={"on_demand": {"start": "up"}})),
+            False,
+            id="a machine that it would start",
+        ),
+        pytest.param(
+            job("b", of=spec(begin=LATER), target=replace(BOX, options={WATCHED: True})),
+            False,
+            id="another laptop's",
+        ),
+        pytest.param(
+            job("b", of=spec(begin=LATER, at_most=1), labels={"sweep": "s"}), False, id="a sweep with a limit"
+        ),
+        pytest.param(
+            job("b", of=replace(AFTER_A, python="requirements", requirements=("./lib",))),
+            False,
+            id="packages that the job before it may make",
+        ),
+        pytest.param(
+            job("b", of=replace(AFTER_A, python="requirements", requirements=("numpy",))), True, id="packages"
+        ),
+    ],
+)
+def test_what_could_be_prepared_wrongly_or_at_a_cost_waits_here(tracked: TrackedJob, expected: bool) -> None:
+    hold(job("a", State.PROCESSING), tracked)
+
+    assert is_given(tracked) is expected
+
+
+def test_no_more_are_given_to_a_host_than_it_goes_on_with() -> None:
+    there = [job(f"b{number}", waits=True, of=spec(begin=LATER)) for number in range(WAITING_AT_ONCE - 1)]
+    more = [job(f"c{number}", of=spec(begin=LATER)) for number in range(2)]
+    hold(*there)
+
+    hold(*there, *more)
+
+    assert [is_given(one) for one in more] == [True, False]
+
+
+def test_who_asks_for_cpus_is_given_to_a_host_once_that_knows_all_who_have_some() -> None:
+    starts = job("a", State.PENDING, of=spec(cpus=2.0))
+    starts.call(Operation.LAUNCH)
+    b = job("b", of=spec(begin=LATER, cpus=2.0))
+    hold(starts, b)
+    assert not is_given(b)
+
+    starts.launched(0.0)
+    hold(starts, b)
+
+    assert is_given(b)
+
+
+def test_one_that_its_host_did_not_take_is_not_tried_again() -> None:
+    b = job("b", of=spec(begin=LATER))
+    hold(b)
+    b.launching_wait = b.wait_at_host()
+    b.call(Operation.LAUNCH)
+
+    b.call_failed(BackendTrouble("refused", Reason("there is no such folder", "C104"), started=True), 0.0)
+    hold(b)
+
+    assert b.fault is None
+    assert not is_given(b)
+
+
+def test_a_host_that_does_not_answer_is_waited_for() -> None:
+    b = job("b", of=spec(begin=LATER))
+    b.launch_unreachable = True
+    b.is_away("gpubox cannot be reached", 0.0)
+
+    hold(b)
+
+    assert not is_given(b)
+    b.reachable_again()
+    hold(b)
+    assert is_given(b)
+
+
+def test_gates_that_are_open_here_are_open_there() -> None:
+    b = job("b", waits=True, of=spec(after=("a:ended",), begin=local_iso(now_us() - 1_000_000)))
+    over = job("a", State.FAILED)
+
+    assert hold(over, b) == [b]
+
+    assert b.line_entry().gates == HostGates()
+
+
+def test_the_gates_of_a_job_that_waits_there_name_the_attempt_that_is_to_come() -> None:
+    again = job("a", attempt=2, restarts=1, next_try_us=1, of=spec(max_restarts=1))
+    b = job("b", waits=True, of=spec(after=("a:ended",)))
+
+    hold(again, b)
+
+    gates = b.line_entry().gates
+    assert gates is not None
+    assert gates.after == (Predecessor(AttemptRef(HOME, "a", 2, 1), True, 0, 3),)
+
+
+def test_one_whose_predecessor_cannot_complete_stays_behind_its_gate_until_it_is_ended() -> None:
+    failed = job("a", State.FAILED)
+    b = job("b", waits=True, of=AFTER_A)
+
+    assert hold(failed, b) == []
+
+    assert b.verdict == QueueVerdict(False, never="it comes after a a, which failed")
+    assert b.line_entry().gates != HostGates()
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        pytest.param(learner(1, LearnerPhase.STARTING, cut_off=True), True, id="its waiter died"),
+        pytest.param(lost(1, started_us=None), True, id="it never began"),
+        pytest.param(learner(1), False, id="one of its learners runs"),
+    ],
+)
+def test_a_launch_that_is_repeated_starts_nothing_that_is_held_back(seen: Any, expected: bool) -> None:
+    b = job("b", waits=True, of=spec(begin=LATER))
+    hold(b)
+    b.statuses = {1: seen}
+
+    assert (b.wait_at_host() is not None) is expected
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        pytest.param(spec(begin=LATER), HostGates(LATER_US), id="a time"),
+        pytest.param(
+            AFTER_A,
+            HostGates(after=(Predecessor(AttemptRef(HOME, "a", 1, 1), False, 0, 3),)),
+            id="a job before it",
+        ),
+        pytest.param(spec(cpus=2.0), HostGates(), id="CPUs, which its host sees"),
+        pytest.param(spec(), None, id="nothing"),
+    ],
+)
+def test_one_that_a_controller_before_was_preparing_is_judged_anew(
+    of: JobSpec, expected: HostGates | None
+) -> None:
+    b = job("b", State.PENDING, of=of)
+    context = SimpleNamespace(jobs={"a": RUNS, "b": b}, uuid=HOME)
+
+    Gates(cast(ControllerContext, context)).judge_anew(b)
+
+    wait = b.wait_at_host()
+    assert (None if wait is None else wait.gates) == expected

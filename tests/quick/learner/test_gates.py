@@ -1,0 +1,191 @@
+"""What opens a gate at a host: the states that a predecessor's agents recorded; in doubt it stays closed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.learner.platform.errors import Failure
+from workbench.learner.queue import channel
+from workbench.learner.waiter.attempts import Ticket
+from workbench.learner.waiter.gates import (
+    AwaitedAttempt,
+    GateReader,
+    OpenGates,
+    TicketGates,
+    lets_go,
+    remaining_us,
+)
+
+FAILURE = {"text": "the command ended with exit code 3", "code": "C201", "hint": ""}
+PLATFORM = {"text": "the agent was killed", "code": "S202", "hint": ""}
+UNSTORED = {"text": "the results could not be stored", "code": "S303", "hint": ""}
+
+
+def before(*folders: str, **facts: Any) -> AwaitedAttempt:
+    """An attempt that has to complete and has no restarts left after a fault of the user's."""
+    predecessor = AwaitedAttempt("training-a", 1, False, 0, 3, folders or ("/l1",))
+    return predecessor._replace(**facts)
+
+
+def over(exit_code: int | None = 0, **fields: Any) -> dict[str, Any]:
+    """The state of a learner that has ended."""
+    return {
+        "job": "training-a",
+        "attempt": 1,
+        "phase": "exited",
+        "exit_code": exit_code,
+        "signal": None,
+        "stopped": "",
+        "reason": None,
+        **fields,
+    }
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        pytest.param([over()], id="one"),
+        pytest.param([over(), over()], id="all of two"),
+    ],
+)
+def test_commands_that_ended_with_0_let_go(states: list[dict[str, Any]]) -> None:
+    assert lets_go(before(), states)
+    assert lets_go(before(may_fail=True, restarts_left=2), states)
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        pytest.param([], id="no learners"),
+        pytest.param([{}], id="no state"),
+        pytest.param([over(), {}], id="one of two"),
+        pytest.param([over(phase="running", exit_code=None)], id="it runs"),
+        pytest.param([over(phase="storing")], id="its results are being stored"),
+        pytest.param([over(phase="stopping")], id="its output is being saved"),
+        pytest.param([over(phase="starting", waiting=True)], id="it waits there itself"),
+        pytest.param([over(3, reason=FAILURE)], id="it failed"),
+        pytest.param([over(None, signal=9)], id="a signal"),
+        pytest.param([over(stopped="halt")], id="it was halted, and ended with 0"),
+        pytest.param([over(), over(143, stopped="settle")], id="the others were stopped"),
+        pytest.param([over(reason=UNSTORED)], id="its results are not stored"),
+        pytest.param([over(reason=PLATFORM)], id="its last output may be missing"),
+        pytest.param([over(attempt=2)], id="another attempt"),
+        pytest.param([over(job="training-b")], id="another job"),
+    ],
+)
+def test_what_has_not_completed_for_certain_holds(states: list[dict[str, Any]]) -> None:
+    assert not lets_go(before(), states)
+
+
+@pytest.mark.parametrize(
+    ("state", "restarts", "platform_restarts", "expected"),
+    [
+        pytest.param(over(3, reason=FAILURE), 0, 3, True, id="it failed for good"),
+        pytest.param(over(3, reason=FAILURE), 1, 3, False, id="another attempt may follow"),
+        pytest.param(over(None, signal=11), 0, 3, True, id="a signal is the user's fault"),
+        pytest.param(
+            over(None, reason=PLATFORM), 0, 3, False, id="the platform's fault has restarts of its own"
+        ),
+        pytest.param(
+            over(reason=UNSTORED), 0, 3, False, id="results that are not stored are the platform's fault"
+        ),
+        pytest.param(over(None), 0, 3, False, id="nobody knows how it ended"),
+        pytest.param(over(143, stopped="halt"), 0, 3, False, id="who halted it may start it again"),
+        pytest.param(over(143, stopped="kill"), 0, 0, True, id="nothing can follow"),
+        pytest.param(over(None, reason=PLATFORM), 0, 0, True, id="nothing can follow the platform's fault"),
+    ],
+)
+def test_what_need_only_end_is_over_where_no_attempt_can_follow(
+    state: dict[str, Any], restarts: int, platform_restarts: int, expected: bool
+) -> None:
+    predecessor = before(may_fail=True, restarts_left=restarts, platform_restarts_left=platform_restarts)
+
+    assert lets_go(predecessor, [state]) is expected
+    assert not lets_go(predecessor._replace(may_fail=False), [state])
+
+
+def test_a_predecessor_that_has_let_go_does_not_count_again(tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_text(json.dumps(over()))
+    gates, opened = TicketGates(after=(before(str(tmp_path)),)), OpenGates()
+    assert opened.closed_by(gates, GateReader()) == []
+
+    (tmp_path / "state.json").unlink()
+
+    assert opened.closed_by(gates, GateReader()) == []
+    again = TicketGates(after=(before(str(tmp_path), attempt=2),))
+    assert opened.closed_by(again, GateReader()) == list(again.after)
+
+
+def test_a_state_is_read_once_a_look_for_all_that_come_after(tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_text(json.dumps(over()))
+    reader = GateReader()
+    reader.closed([before(str(tmp_path))])
+    (tmp_path / "state.json").unlink()
+
+    assert reader.closed([before(str(tmp_path))]) == []
+
+
+def test_a_time_of_day_is_waited_for() -> None:
+    assert [remaining_us(TicketGates(100), now) for now in (40, 100, 200)] == [60, 0, 0]
+    assert remaining_us(TicketGates(), 40) == 0
+
+
+def ticket(**facts: Any) -> dict[str, Any]:
+    return {
+        "home": "h",
+        "job": "training-b",
+        "attempt": 1,
+        "leases_folder": "/leases",
+        "each": 0,
+        "priority": 50,
+        "lease": {},
+        "environment": {},
+        "learners": [{"learner": 1, "folder": "/l", "secrets_stem_name": "s"}],
+        **facts,
+    }
+
+
+AFTER = {"job": "training-a", "attempt": 2, "ended": True, "learners": ["/a/1", "/a/2"]}
+
+
+def test_a_ticket_says_its_gates() -> None:
+    found = Ticket.parse(ticket(begin_us=7, after=[AFTER]))
+
+    assert found.gates == TicketGates(7, (AwaitedAttempt("training-a", 2, True, 1, 1, ("/a/1", "/a/2")),))
+    assert found.changed({"begin_us": None, "after": []}).gates == TicketGates()
+    assert found.changed({"priority": 70}).gates == found.gates
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"each": -1},
+        {"begin_us": "soon"},
+        {"after": [7]},
+        {"after": [{}]},
+        {"after": [{**AFTER, "learners": ["a/1"]}]},
+    ],
+)
+def test_nonsense_is_no_ticket(facts: dict[str, Any]) -> None:
+    with pytest.raises(Failure):
+        Ticket.parse(ticket(**facts))
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"each": 2}, 1),
+        ({"each": 2, "begin_us": None, "after": []}, 1),
+        ({"each": 0}, 2),
+        ({"each": 2, "begin_us": 7}, 2),
+        ({"each": 2, "after": [AFTER]}, 2),
+    ],
+)
+def test_only_what_an_older_waiter_does_not_know_has_the_new_format(
+    facts: dict[str, Any], expected: int
+) -> None:
+    assert channel.format_of(ticket(**facts)) == expected

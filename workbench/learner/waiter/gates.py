@@ -1,0 +1,147 @@
+"""What holds an attempt back before it waits for GPUs or CPUs: a time of day, and the jobs that come before it.
+
+The controller hands an attempt over with its gates while they are closed. A gate is opened here only where it is
+certain that the controller would open it, too, by what the predecessor's agents recorded at this host. In doubt it
+stays closed, and the controller decides when it is back: it sends the gates anew, without those that are open.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+
+from workbench.learner.journal import state
+
+State = Mapping[str, Any]
+"""The content of a learner's ``state.json``; empty where there is none."""
+
+_PLATFORM = "S"
+"""The codes of what is the platform's fault begin so; such failures have restarts of their own."""
+
+_BY_A_PERSON = ("halt", "kill")
+"""Values of ``stopped`` of a learner that somebody asked to stop: a person, or the controller, whose attempt may be
+followed by another."""
+
+
+class AwaitedAttempt(NamedTuple):
+    """An attempt of a job that comes before, with the folders of its learners at this host."""
+
+    job: str
+    attempt: int
+    may_fail: bool
+    """Whether it need only end; else it has to complete."""
+    restarts_left: int
+    """How many attempts may follow a failure that is the user's fault."""
+    platform_restarts_left: int
+    folders: Tuple[str, ...]
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> AwaitedAttempt:
+        """Return what a document says.
+
+        Raises:
+            KeyError: it lacks something.
+            TypeError: something in it is of another kind.
+            ValueError: the same.
+        """
+        return cls(
+            job=str(document["job"]),
+            attempt=int(document["attempt"]),
+            may_fail=bool(document["ended"]),
+            restarts_left=int(document.get("restarts_left", 1)),
+            platform_restarts_left=int(document.get("platform_restarts_left", 1)),
+            folders=tuple(str(folder) for folder in document["learners"]),
+        )
+
+
+class TicketGates(NamedTuple):
+    """What has to be over before an attempt waits for GPUs and CPUs."""
+
+    begin_us: Optional[int] = None
+    """Not before this time of day, by the host's clock."""
+    after: Tuple[AwaitedAttempt, ...] = ()
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> TicketGates:
+        """Return the gates of a ticket, or of changed facts.
+
+        Raises:
+            KeyError: something is missing.
+            TypeError: something is of another kind.
+            ValueError: the same.
+        """
+        begin = document.get("begin_us")
+        after = tuple(AwaitedAttempt.parse(one) for one in document.get("after") or ())
+        return cls(None if begin is None else int(begin), after)
+
+
+def lets_go(predecessor: AwaitedAttempt, states: Sequence[State]) -> bool:
+    """Say whether what comes after this attempt may start, by the states of its learners. Pure.
+
+    All of them have to be over. They have succeeded where every command ended by itself with exit code 0 and nothing is
+    said against it, such as results that could not be stored. Where the job need only end, a failure counts that no
+    other attempt can follow.
+    """
+    if not states or not all(_is_end_of(predecessor, one) for one in states):
+        return False
+    if all(map(_has_succeeded, states)):
+        return True
+    if not predecessor.may_fail:
+        return False
+    if not (predecessor.restarts_left or predecessor.platform_restarts_left):
+        return True
+    is_clear = not any(one.get("stopped") in _BY_A_PERSON or _is_of_platform(one) for one in states)
+    return is_clear and not predecessor.restarts_left
+
+
+def _is_end_of(predecessor: AwaitedAttempt, found: State) -> bool:
+    """Say whether a state records the end of a learner of this very attempt."""
+    is_its = found.get("job") == predecessor.job and found.get("attempt") == predecessor.attempt
+    return is_its and found.get("phase") == "exited" and not found.get("waiting")
+
+
+def _has_succeeded(found: State) -> bool:
+    is_clean = found.get("exit_code") == 0 and found.get("signal") is None
+    return is_clean and not found.get("stopped") and not found.get("reason")
+
+
+def _is_of_platform(found: State) -> bool:
+    """Say whether a failure is the platform's fault, or nobody can tell whose it is."""
+    reason = found.get("reason")
+    if found.get("exit_code") is None and found.get("signal") is None:
+        return True
+    return isinstance(reason, Mapping) and str(reason.get("code") or "").startswith(_PLATFORM)
+
+
+class GateReader:
+    """Reads each learner's state once a look, however many attempts come after it."""
+
+    def __init__(self) -> None:
+        self._states: Dict[str, State] = {}
+
+    def closed(self, predecessors: Iterable[AwaitedAttempt]) -> List[AwaitedAttempt]:
+        """Return those that do not let go yet."""
+        return [one for one in predecessors if not lets_go(one, [self._read(path) for path in one.folders])]
+
+    def _read(self, folder: str) -> State:
+        if folder not in self._states:
+            self._states[folder] = state.read(folder)
+        return self._states[folder]
+
+
+class OpenGates:
+    """Which gates of one attempt are still closed. A predecessor that has let go once does not count again."""
+
+    def __init__(self) -> None:
+        self._over: Set[Tuple[str, int]] = set()
+
+    def closed_by(self, gates: TicketGates, reader: GateReader) -> List[AwaitedAttempt]:
+        """Return the predecessors that hold the attempt back."""
+        left = [one for one in gates.after if (one.job, one.attempt) not in self._over]
+        closed = reader.closed(left) if left else []
+        self._over |= {(one.job, one.attempt) for one in left if one not in closed}
+        return closed
+
+
+def remaining_us(gates: TicketGates, now_us: int) -> int:
+    """Return how long the time of day is still waited for; 0 where it is not."""
+    return 0 if gates.begin_us is None else max(0, gates.begin_us - now_us)
