@@ -56,6 +56,16 @@ class MemoryEngine:
         )
 
 
+def test_a_name_that_stays_in_use_without_a_container_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(creation, "_NAME_PAUSE_SECONDS", 0.0)
+
+    def ask(method: str, target: str, body: Any = None) -> Any:
+        raise EngineRefused(409 if method == "POST" else 404, "the name is already in use")
+
+    with pytest.raises(EngineRefused, match="it has no container one, and its name is in use"):
+        creation.ensure(ask, "one", document(), (), home="home", is_podman=False, remove=lambda: None)
+
+
 def document(**host: Any) -> dict[str, Any]:
     return {
         "Env": ["A=1", f"CUDA_VISIBLE_DEVICES={CHOSEN}", f"NVIDIA_VISIBLE_DEVICES={CHOSEN}"],

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 from workbench.learner.journal import launch_document
@@ -40,6 +41,11 @@ SECRETS_SUFFIX = ".sh"
 
 _AGENT_SECRETS_SUFFIX = ".json"
 _LIBPOD_CREATE = "libpod/containers/create"
+_NAME_TRIES = 100
+_NAME_PAUSE_SECONDS = 0.05
+"""How often, and after which pause, a name is tried that is in use though there is no such container: an engine is just
+removing one, or podman has lost it halfway."""
+
 _CPU_PERIOD = 100_000
 _UNLIMITED = 1 << 64
 """2^64: added to -1 it gives the unsigned number for no limit."""
@@ -155,9 +161,14 @@ def ensure(
         NameTaken: there is one of another home.
         EngineRefused: the engine refuses the configuration.
     """
+    tries = 0
     while not create(ask, name, document, slots, is_podman=is_podman):
         found = _found(ask, "containers/%s/json" % name)
         if found is None:
+            tries += 1
+            if tries == _NAME_TRIES:
+                raise EngineRefused(CONFLICT, "it has no container %s, and its name is in use" % name)
+            time.sleep(_NAME_PAUSE_SECONDS)
             continue
         labels = found["Config"]["Labels"] or {}
         if labels.get(LABEL_HOME) != home:
