@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from workbench.errors import BackendError, CannotWrite, FabricError, InputMissing, NotAllowed, TryAgain
+from workbench.errors import (
+    BackendError,
+    BackendUnreachable,
+    CannotWrite,
+    FabricError,
+    InputMissing,
+    NotAllowed,
+    TryAgain,
+)
 from workbench.learner.platform.errors import Failure, of_os_error
 
 _KINDS: Final[Mapping[str, type[FabricError]]] = {
@@ -15,6 +23,7 @@ _KINDS: Final[Mapping[str, type[FabricError]]] = {
     "cannot_write": CannotWrite,
     "not_allowed": NotAllowed,
     "try_again": TryAgain,
+    "unanswered": BackendUnreachable,
 }
 
 

@@ -126,6 +126,9 @@ class ContainerLaunch:
         self._refuse()
         image = need_image(self._engine, self._request, self._progress)
         filling = self._prepare(waiting, image)
+        if self._request.wait is not None:
+            self._hand_over(waiting, filling, SlotsBusy(self._request.wait.reason))
+            return
         try:
             leased = lease(self._request, waiting, self._host, self._site)
         except SlotsBusy as busy:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from backends.contract.errors import error_of
 from tests.learner.agent import NOTES_WAITS, remove_folder
 from tests.learner.waiting_jobs import SHOW, WaitingHome, WaitingJob, held, take
 from tests.stubs import Gpus, pretend
@@ -25,6 +26,7 @@ from tests.support.disks import fill, small_disk
 from tests.support.kept_agents import agent
 from tests.support.pipe_host import PipeHost
 from tests.support.waiting import until
+from workbench.errors import BackendUnreachable
 from workbench.learner.host.learners import markers
 from workbench.learner.host.machine import secret_folder
 from workbench.learner.journal import state
@@ -300,6 +302,57 @@ def test_attempts_that_ask_for_all_cpus_run_alone_in_their_order(home: WaitingHo
     ids = order(home)
     assert ids[::2] == ids[1::2]
     assert set(ids) == {job.id for job in jobs}
+
+
+def test_an_attempt_that_is_held_back_keeps_nobody_waiting_for_cpus(
+    home: WaitingHome, busy: leases.Lease, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    runs = home.hand_over(home.job(f"until [ -e {go} ]; do sleep 0.02; done", gpus=0), cpus=1000)
+    until(lambda: runs.state().get("phase") == "running", "the first to run")
+    waits = home.hand_over(home.job(gpus=0), cpus=1000, priority=80)
+    other = home.hand_over(home.job(gpus=2), cpus=1000)
+    home.ask(act="change", job=waits.id, facts={"begin_us": 4_000_000_000_000_000, "after": []})
+
+    go.touch()
+    busy.release()
+
+    assert other.until_over()["exit_code"] == 0
+    assert waits.waits
+
+
+def test_a_change_that_a_busy_waiter_was_not_told_of_is_reported(
+    home: WaitingHome, busy: leases.Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [home.wait(gpus=2) for _ in range(2)]
+    entries = [{"job": job.id, "priority": 60, "position": 0.0, "tries": 0} for job in jobs]
+
+    def ask(*_: Any) -> Any:
+        raise Failure("timeout", "The waiter does not answer.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("workbench.learner.queue.channel.ask", ask)
+        arguments = {"home": home.uuid, "waiting": [], "keep": [], "handed_over": entries}
+        assert home.operations.call("line_up", arguments)["untold"] == [job.id for job in jobs]
+
+    assert home.operations.call("line_up", arguments)["untold"] == []
+
+
+def test_a_hand_over_without_an_answer_may_have_been_one(
+    home: WaitingHome, busy: leases.Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insist = channel.insist
+
+    def unanswered(home: str, request: dict[str, Any], *rest: Any, **more: Any) -> Any:
+        insist(home, request, *rest, **more)
+        if request["act"] == "wait":
+            raise Failure("timeout", "The waiter does not answer.")
+
+    monkeypatch.setattr(channel, "insist", unanswered)
+    with pytest.raises(Failure) as raised:
+        home.wait()
+
+    assert isinstance(error_of(raised.value.kind, ""), BackendUnreachable)
 
 
 def test_an_attempt_behind_a_gate_is_halted(home: WaitingHome) -> None:

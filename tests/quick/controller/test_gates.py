@@ -146,6 +146,47 @@ def test_no_more_are_given_to_a_host_than_it_goes_on_with() -> None:
     assert [is_given(one) for one in more] == [True, False]
 
 
+def test_only_few_are_prepared_at_once_ahead_of_their_turn() -> None:
+    jobs = [job(f"b{number}", of=spec(begin=LATER)) for number in range(4)]
+    hold(*jobs)
+    assert [is_given(one) for one in jobs] == [True, True, False, False]
+
+    for one in jobs[:2]:
+        one.row = replace(one.row, state=State.PENDING)
+    hold(*jobs)
+    assert not any(is_given(one) for one in jobs[2:])
+
+    jobs[0].row, jobs[0].is_handed_over = replace(jobs[0].row, state=State.QUEUED), True
+    hold(*jobs)
+    assert [is_given(one) for one in jobs[2:]] == [True, False]
+
+
+def test_a_job_that_its_host_has_let_go_outlives_the_deletion_of_the_one_before_it() -> None:
+    b = job("b", waits=True, of=AFTER_A)
+
+    assert hold(job("a", State.COMPLETED, deleted_us=1), b) == [b]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_deletion_of_the_one_before_it_ends_a_job_that_waits_for_it(waits: bool) -> None:
+    b = job("b", waits=waits, of=AFTER_A)
+
+    assert hold(job("a", State.FAILED, deleted_us=1), b) == []
+
+    assert b.verdict == QueueVerdict(False, never="it comes after a, which was deleted")
+
+
+def test_one_that_its_host_did_not_take_is_given_to_it_once_its_gates_are_open() -> None:
+    b = job("b", of=spec(begin=LATER))
+    hold(b)
+    b.stays_here = True
+    b.spec = replace(b.spec, begin="")
+
+    hold(b)
+
+    assert not b.stays_here
+
+
 def test_who_asks_for_cpus_is_given_to_a_host_once_that_knows_all_who_have_some() -> None:
     starts = job("a", State.PENDING, of=spec(cpus=2.0))
     starts.call(Operation.LAUNCH)

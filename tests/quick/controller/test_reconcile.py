@@ -700,7 +700,7 @@ def test_what_is_done_for_a_job_ahead_of_its_turn_is_shown_where_it_takes_long()
 
     assert decide(early) == Decision(until=NOW + 2.0)
     later = replace(early, now=NOW + 2.0)
-    assert decide(later).actions == (Transition(State.DOWNLOADING, Reason("downloading code")),)
+    assert decide(later).actions == (SetReason(Reason("downloading code")),), "it has not begun"
 
 
 def test_a_job_that_waits_at_its_host_keeps_its_reason_until_the_host_was_asked() -> None:

@@ -161,7 +161,7 @@ def _while_launching(job: JobSnapshot) -> Decision:
     shown_at = preparing.since + (AHEAD_SHOWN_AFTER_SECONDS if is_ahead else SHOWN_AFTER_SECONDS)
     if job.now < shown_at:
         return Decision(until=shown_at)
-    if preparing.stage == "preparing" and job.state is State.PENDING:
+    if preparing.stage == "preparing" and job.state is State.PENDING and not is_ahead:
         return Decision((Transition(State.DOWNLOADING, Reason(preparing.text)),))
     if preparing.text == job.reason.text:
         return Decision()

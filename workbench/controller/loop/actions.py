@@ -116,6 +116,7 @@ class ActionExecutor:
 
     def _step(self, tracked: TrackedJob, state: State, reason: Reason) -> None:
         context, was_handed_over = self._context, tracked.is_handed_over
+        was_on_its_way = tracked.row.state in (State.PENDING, State.DOWNLOADING) and tracked.has_gates
         with context.atomic():
             self._save(tracked)
             row, statuses = tracked.row, tracked.statuses.values()
@@ -138,7 +139,7 @@ class ActionExecutor:
         context.queue_stale |= state is State.QUEUED or has_known_end
         if state is State.PROCESSING and row.trial:
             context.has_ended_jobs = True  # its search may have held another trial until it has begun
-        if state is State.STORING or was_handed_over or tracked.is_handed_over:
+        if state is State.STORING or was_handed_over or tracked.is_handed_over or was_on_its_way:
             # Its slots are free now, or the others moved up, or what was asked of it meanwhile can be answered.
             context.jobs_changed()
         context.watch(tracked)

@@ -34,9 +34,15 @@ from workbench.values import dataclass
 ENDED: Final = ":ended"
 
 
+AHEAD_AT_ONCE: Final = 2
+"""How many jobs of a machine are prepared at once ahead of their turn: fewer than are launched at once, since one that
+waits for nothing is not to wait for them."""
+
 CLOCK_SECONDS: Final = 30.0
 """How long at most until the time of day is read again for jobs that wait for one: it may be set meanwhile."""
 
+
+_BEHIND_LAUNCH: Final = "waits for CPUs, some of which a job takes that is just being launched"
 
 _HERE: Final = (State.PENDING, State.DOWNLOADING)
 
@@ -60,6 +66,7 @@ class Gates:
         """
         self.out_of_reach = []
         at_hosts = _count_at_hosts(waiting)
+        ahead = _count_ahead(self._context.jobs.values())
         under_way: dict[str, int] = {}
         for tracked in self._context.jobs.values():
             if tracked.is_launched and (sweep := _sweep(tracked)):
@@ -76,10 +83,15 @@ class Gates:
                 if verdict is None:
                     verdict = QueueVerdict(False, f"waits until {until_text(tracked.spec.begin, now)}")
                     remaining_us = left_us if remaining_us is None else min(left_us, remaining_us)
+            if gates == HostGates() and tracked.gates not in (None, gates):
+                tracked.stays_here = False  # what its preparation lacked may be there now
             tracked.gates = gates
             if verdict is not None and not verdict.never:
                 verdict = replace(verdict, wait=HostWait(verdict.reason, gates))
-                verdict = replace(verdict, hand_over=self._goes_ahead(tracked, gates, at_hosts))
+                machine = tracked.row.target.machine
+                goes = ahead.get(machine, 0) < AHEAD_AT_ONCE and self._goes_ahead(tracked, gates, at_hosts)
+                ahead[machine] = ahead.get(machine, 0) + goes
+                verdict = replace(verdict, hand_over=goes)
             if not tracked.is_handed_over:
                 verdict = verdict or self._over_the_limit(tracked, under_way)
             if verdict is None:
@@ -121,6 +133,8 @@ class Gates:
             may_fail = f":{mode}" == ENDED
             if (verdict := _verdict(job_id, row, may_fail=may_fail)) is None:
                 continue
+            if verdict.never and tracked.is_handed_over and _has_passed(tracked, job_id, row):
+                continue  # its host has let it go since that job had completed
             if first is None or (verdict.never and not first.never):
                 first = verdict
             if row is not None:
@@ -181,6 +195,25 @@ class Gates:
         return QueueVerdict(False, f"waits: {most} of its sweep may run at once")
 
 
+def _has_passed(tracked: TrackedJob, job_id: str, row: JobRow | None) -> bool:
+    """Say whether a job that its host has does not wait any more for one that was deleted."""
+    if row is not None and row.deleted_us is None:
+        return False
+    if row is not None and row.state is State.COMPLETED:
+        return True
+    gates = tracked.gates
+    return gates is not None and all(one.attempt.job_id != job_id for one in gates.after)
+
+
+def _count_ahead(jobs: Iterable[TrackedJob]) -> dict[str, int]:
+    """Count the jobs of each machine that are being prepared ahead of their turn."""
+    counts: dict[str, int] = {}
+    for tracked in jobs:
+        if tracked.row.state in _HERE and tracked.wait_at_host() is not None:
+            counts[tracked.row.target.machine] = counts.get(tracked.row.target.machine, 0) + 1
+    return counts
+
+
 def _count_at_hosts(waiting: Sequence[TrackedJob]) -> dict[str, int]:
     """Count the jobs of each machine that have been given to it and wait behind gates."""
     counts: dict[str, int] = {}
@@ -225,6 +258,7 @@ def _prepares_with_cpus(jobs: Iterable[TrackedJob], machine: str) -> bool:
         and one.row.state in _HERE
         and (one.operation is Operation.LAUNCH or not one.begun)
         and one.wait_at_host() is None
+        and not (one.verdict is not None and one.verdict.hand_over)
         for one in jobs
     )
 
@@ -459,6 +493,9 @@ class JobQueue:
         there = sum(tracked.is_handed_over for tracked in ready)
         cpus_there = sum(one.slot_request().cpus for one in (*ready, *held) if one.is_handed_over)
         is_behind = False
+        is_launching = bool(ready) and _prepares_with_cpus(
+            self._context.jobs.values(), ready[0].row.target.machine
+        )
         for tracked in sorted(ready, key=lambda one: one.slot_request().order):
             verdict, wanted = tracked.verdict, tracked.slot_request()
             if verdict is None:
@@ -474,6 +511,10 @@ class JobQueue:
                 wait = HostWait(reason) if wanted.cpus and _can_wait_at_host(tracked) else None
                 tracked.verdict = replace(verdict, start=False, reason=reason, hand_over=True, wait=wait)
                 there, cpus_there = there + 1, cpus_there + wanted.cpus
+            elif collides and _can_wait_at_host(tracked) and not tracked.stays_here and is_launching:
+                # It goes to its host once that knows of those who are being launched from here.
+                tracked.verdict = replace(verdict, start=False, reason=verdict.reason or _BEHIND_LAUNCH)
+                is_behind = True
             elif verdict.start:
                 free_cpus -= wanted.cpus
             else:

@@ -145,15 +145,19 @@ class HostOperations:
         Of jobs that were ``handed_over`` the home's waiter has the entries: it hears what has changed.
         """
         folder = leases_folder or own_folder()
-        self._pass_changes(folder, home, handed_over)
+        untold = self._pass_changes(folder, home, handed_over)
         found = self._inventory(leases_folder)
         turns = self._queue().line_up(folder, found["slots"], home, waiting, keep)
-        return {"turns": turns, "machine": found}
+        return {"turns": turns, "machine": found, "untold": untold}
 
-    def _pass_changes(self, folder: str, home: str, handed_over: Sequence[Mapping[str, Any]]) -> None:
-        """Tell the home's waiter which jobs have another priority, position or gates, or are to be tried again."""
+    def _pass_changes(self, folder: str, home: str, handed_over: Sequence[Mapping[str, Any]]) -> List[str]:
+        """Tell the home's waiter which jobs have another priority, position or gates, or are to be tried again.
+
+        Return those that it was not told of: it is busy, or gone, which is seen by the states of its learners.
+        """
+        untold: List[str] = []
         if not handed_over:
-            return
+            return untold
         from workbench.learner.queue.channel import POKE_SECONDS, ask
 
         shown = self._queue().facts(folder, home)
@@ -164,11 +168,16 @@ class HostOperations:
             known = {**self._changed.get((home, job), {}), **shown.get(job, {})}
             if all(name in known and known[name] == value for name, value in facts.items()):
                 continue
+            if untold:
+                untold.append(job)
+                continue
             try:
                 ask(home, {"act": "change", "job": job, "facts": facts}, POKE_SECONDS)
             except Failure:
-                return  # it is gone, which is seen by the states of its learners
+                untold.append(job)
+                continue
             self._changed[home, job] = facts
+        return untold
 
     def _hand_over(
         self,
@@ -206,7 +215,12 @@ class HostOperations:
         document = {**ticket, "leases_folder": leases_folder}
         self._changed[home, job] = {"tries": 0, "begin_us": None, "after": [], **_changeable(ticket)}
         request = {"act": "wait", "format": channel.format_of(ticket), "ticket": document, "secrets": secrets}
-        channel.insist(home, request, *waiter, descriptor=entry)
+        try:
+            channel.insist(home, request, *waiter, descriptor=entry)
+        except Failure as error:
+            if error.kind == "timeout":  # the request lies there, and may be served yet
+                raise Failure("unanswered", error.message, error.hint) from error
+            raise
         queue.let_go(leases_folder, home, job)
 
     def _leave_line(self, home: str, job: str, leases_folder: str = "") -> None:

@@ -350,16 +350,14 @@ class Waiter:
         """Say whether an attempt may have its CPUs now: no other before it waits for CPUs alone."""
         if not attempt.ticket.cpus:
             return True
-        before = (one for one in self._waiting.values() if one.lacks_cpus and not one.ticket.each)
+        before = (one for one in self._in_order() if one.lacks_cpus and not one.ticket.each)
         return not any(one.order < attempt.order for one in before) and self._start.fits(attempt)
 
     def _awaited_states(self) -> Set[str]:
         """Return the folders of learners whose end somebody waits for: behind a gate, or for CPUs."""
         gated = (one for attempt in self._waiting.values() for one in attempt.closed_by)
         found = {folder for one in gated for folder in one.folders}
-        return found.union(
-            self._start.holders if any(one.lacks_cpus for one in self._waiting.values()) else ()
-        )
+        return found.union(self._start.holders if any(one.lacks_cpus for one in self._in_order()) else ())
 
     # GPUs
 
