@@ -59,8 +59,13 @@ def test_a_child_waits_for_a_job_that_runs_and_says_so(fabric: Fabric) -> None:
     fabric("run", "-d", "--name", "first", "--", "while [ ! -e go ]; do sleep 0.05; done")
     fabric("run", "-d", "--name", "second", "--after", "first", "--", "echo second")
 
-    until(lambda: "to complete" in fabric.json("show", "second", "--json")["reason"], "it to say why")
-    assert fabric.json("show", "second", "--json")["state"] == "QUEUED"
+    def waits() -> bool:
+        found = fabric.json("show", "second", "--json")
+        return (
+            "to complete" in found["reason"] and found["state"] == "QUEUED"
+        )  # not while it is being prepared
+
+    until(waits, "it to say why")
     folder = fabric.json("show", "first", "--json")["folder"]
     code = Path(folder) / "attempt-1" / "learner-1" / "model-code"
     until(code.is_dir, "the first to be given its code")
