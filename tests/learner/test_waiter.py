@@ -321,7 +321,7 @@ def test_an_attempt_that_is_held_back_keeps_nobody_waiting_for_cpus(
     assert waits.waits
 
 
-def test_a_change_that_a_busy_waiter_was_not_told_of_is_reported(
+def test_a_change_that_a_busy_waiter_missed_is_reported(
     home: WaitingHome, busy: leases.Lease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = [home.wait(gpus=2) for _ in range(2)]
@@ -333,9 +333,9 @@ def test_a_change_that_a_busy_waiter_was_not_told_of_is_reported(
     with monkeypatch.context() as patched:
         patched.setattr("workbench.learner.queue.channel.ask", ask)
         arguments = {"home": home.uuid, "waiting": [], "keep": [], "handed_over": entries}
-        assert home.operations.call("line_up", arguments)["untold"] == [job.id for job in jobs]
+        assert home.operations.call("line_up", arguments)["missed"] == [job.id for job in jobs]
 
-    assert home.operations.call("line_up", arguments)["untold"] == []
+    assert home.operations.call("line_up", arguments)["missed"] == []
 
 
 def test_a_hand_over_without_an_answer_may_have_been_one(

@@ -91,13 +91,13 @@ class RegistryTarget:
             keep=list(line.keep),
             handed_over=[_entry(entry, home) for entry in line.handed_over],
         )
-        machine, untold = found["machine"], found["untold"]
+        machine, missed = found["machine"], found["missed"]
         turns = {job: HostTurn(**turn) for job, turn in found["turns"].items()}
         slots = [Slot(**slot) for slot in machine["slots"]]
         return replace(
             _sum(target, machine["cpus"], slots),
             turns=turns,
-            lined_up=frozenset(one for one in (*line.waiting, *line.handed_over) if one.job not in untold),
+            lined_up=frozenset(one for one in (*line.waiting, *line.handed_over) if one.job not in missed),
         )
 
     def in_use(self) -> str:

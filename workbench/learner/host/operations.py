@@ -145,19 +145,19 @@ class HostOperations:
         Of jobs that were ``handed_over`` the home's waiter has the entries: it hears what has changed.
         """
         folder = leases_folder or own_folder()
-        untold = self._pass_changes(folder, home, handed_over)
+        missed = self._pass_changes(folder, home, handed_over)
         found = self._inventory(leases_folder)
         turns = self._queue().line_up(folder, found["slots"], home, waiting, keep)
-        return {"turns": turns, "machine": found, "untold": untold}
+        return {"turns": turns, "machine": found, "missed": missed}
 
     def _pass_changes(self, folder: str, home: str, handed_over: Sequence[Mapping[str, Any]]) -> List[str]:
         """Tell the home's waiter which jobs have another priority, position or gates, or are to be tried again.
 
         Return those that it was not told of: it is busy, or gone, which is seen by the states of its learners.
         """
-        untold: List[str] = []
+        missed: List[str] = []
         if not handed_over:
-            return untold
+            return missed
         from workbench.learner.queue.channel import POKE_SECONDS, ask
 
         shown = self._queue().facts(folder, home)
@@ -168,16 +168,16 @@ class HostOperations:
             known = {**self._changed.get((home, job), {}), **shown.get(job, {})}
             if all(name in known and known[name] == value for name, value in facts.items()):
                 continue
-            if untold:
-                untold.append(job)
+            if missed:
+                missed.append(job)
                 continue
             try:
                 ask(home, {"act": "change", "job": job, "facts": facts}, POKE_SECONDS)
             except Failure:
-                untold.append(job)
+                missed.append(job)
                 continue
             self._changed[home, job] = facts
-        return untold
+        return missed
 
     def _hand_over(
         self,
