@@ -69,7 +69,7 @@ class Limits:
 
     def _starts(self, image: str, names: Sequence[str]) -> bool:
         """Say whether a container with these limits starts; it ends at once."""
-        # The home's own: one that a launch left which was cut off is removed by the next one.
+        # The home's own: one that a launch left which was cut off is in the way of the next one.
         name = f"fabric-limits-{hashlib.sha256(self._path.encode()).hexdigest()[:12]}"
         document = {
             "Image": image,
@@ -85,9 +85,10 @@ class Limits:
                 "Ulimits": [dict(limit) for limit in LIMITS if limit["Name"] in names],
             },
         }
-        self._engine.remove(name)
         try:
-            self._engine.create(name, document)
+            if not self._engine.create(name, document):
+                self._engine.remove(name)
+                self._engine.create(name, document)
             self._engine.ask("POST", f"containers/{name}/start")
         except EngineRefused:
             self._engine.remove(name)

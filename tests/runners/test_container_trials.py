@@ -150,6 +150,21 @@ def test_before_a_job_is_given_to_its_host_the_limits_are_found_by_a_container_w
     assert len(engine.containers_here) == 1
 
 
+def test_a_container_that_a_trial_left_which_was_cut_off_is_replaced(
+    host: LocalHost, runner: ContainerRunner
+) -> None:
+    engine = MemoryEngine(host)
+    limits = Limits(host, runner._site(), engine)
+    engine.requests_left = 1
+    with pytest.raises(Killed):
+        limits.find("image")
+
+    engine.requests_left = -1
+    assert limits.find("image") == ("stack",)
+
+    assert len(engine.containers_here) == 1
+
+
 def test_limits_stay_unknown_where_no_container_of_the_image_starts(
     host: LocalHost, runner: ContainerRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
