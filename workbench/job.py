@@ -39,6 +39,11 @@ class State(StrEnum):
 
 TERMINAL: Final = frozenset({State.COMPLETED, State.FAILED, State.HALTED})
 
+PREPARING: Final = (State.PENDING, State.DOWNLOADING)
+"""What is done for an attempt before its command runs: the reason says what."""
+
+BEFORE_THE_COMMAND: Final = (State.QUEUED, *PREPARING)
+
 LEGAL_STEPS: Final[Mapping[State, frozenset[State]]] = {
     State.QUEUED: frozenset({State.PENDING, State.FAILED, State.HALTED}),
     # Back to QUEUED: another job took the slots between the look and the lease, or it waits at its host.

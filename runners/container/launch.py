@@ -40,7 +40,6 @@ from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from workbench.errors import FabricError, LaunchRefused, RunnerError, SlotsBusy
 from workbench.job import short_id
 from workbench.learner.boot.sh_launch import render_secrets
-from workbench.learner.determined_jobs import STOP_ANSWER
 from workbench.learner.guard.container_command import REASON, start_failure
 from workbench.learner.guard.container_creation import (
     CONFLICT,
@@ -55,6 +54,7 @@ from workbench.learner.guard.container_creation import (
 )
 from workbench.learner.platform.engine_client import EngineRefused, EngineRequest
 from workbench.learner.queue.allocation import RESERVED_CPUS
+from workbench.learner.report import STOP_ANSWER
 
 
 def refuse_gpus_in_containers(leased: Leased, request: LaunchRequest, engine: Engine) -> None:
@@ -62,11 +62,11 @@ def refuse_gpus_in_containers(leased: Leased, request: LaunchRequest, engine: En
 
     A host's waiter does not look: its next job would fail, and the one after it (``docs/design.md``).
     """
-    taken = _in_containers(engine, request) if leased.lock is not None else {}
+    users = _in_containers(engine, request) if leased.lock is not None else {}
     for uuids in leased.by_learner.values():
         for uuid in uuids:
-            if uuid in taken:
-                raise SlotsBusy(f"waits for GPU {uuid}: {taken[uuid]} has a container with it")
+            if uuid in users:
+                raise SlotsBusy(f"waits for GPU {uuid}: {users[uuid]} has a container with it")
 
 
 def _in_containers(engine: Engine, request: LaunchRequest) -> dict[str, str]:
@@ -84,9 +84,6 @@ def _in_containers(engine: Engine, request: LaunchRequest) -> dict[str, str]:
                 found[uuid] = f"job {short_id(ref.job_id)}" if ref else "another"
     return found
 
-
-TICKET_FORMAT: Final = 2
-"""Waiters before it cannot start containers: they refuse the ticket, and the job waits here."""
 
 ENDS: Final = ("control", "output", "result", "exit")
 """The named pipes between an agent and its container, and within it, for setup and command each."""
@@ -244,7 +241,6 @@ class ContainerLaunch:
         hand_over.give(
             waiting,
             {**self._site.environment, **_variables(filling)},
-            format=TICKET_FORMAT,
             shell_secrets_suffix=SECRETS_SUFFIX,
             needs_port=False,
             binds_cpus=False,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.stubs import Gpus, pretend
-from tests.support.engine import MakeJob
+from tests.support.engine import MakeJob, containers_of
 from tests.support.images import DEBIAN
 from workbench.errors import LaunchRefused, SlotsBusy
 from workbench.learner.platform import lease_holders
@@ -58,16 +58,7 @@ def test_four_learners_with_two_gpus_each_hold_eight_and_give_them_back(
     everything = set(UUIDS)
 
     held = set(lease_holders.holders(folder, everything))
-    argv = [
-        "docker",
-        "ps",
-        "-a",
-        "--format",
-        "{{.Names}}",
-        "--filter",
-        f"label=fabric.job={job.ref().job_id}",
-    ]
-    containers = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
+    containers = containers_of(job.ref().job_id)
     for number in range(1, 5):
         assert job.until_printed(b"\n", number).decode().strip() == ",".join(seen[number].slots)
     job.stop().until_over()

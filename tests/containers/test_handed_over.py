@@ -19,6 +19,7 @@ from runners.container.runner import ContainerRunner
 from tests.learner.waiting_jobs import take
 from tests.stubs import pretend
 from tests.support.controllers import alive, answers, kill, log_of
+from tests.support.engine import containers_of
 from tests.support.images import BUSYBOX, BUSYBOX_PROGRAM, DEBIAN, applets, tree
 from tests.support.real_jobs import Ground
 from tests.support.waiting import until
@@ -95,21 +96,7 @@ def at_the_engine(job_id: str) -> list[str]:
     """Return the containers and networks of a job."""
     networks = ["docker", "network", "ls", "--format", "{{.Name}}", "--filter", f"label=fabric.job={job_id}"]
     found = subprocess.run(networks, check=True, capture_output=True, text=True).stdout.split()
-    return [*containers(job_id), *found]
-
-
-def containers(job_id: str, *options: str) -> list[str]:
-    argv = [
-        "docker",
-        "ps",
-        "-a",
-        "--format",
-        "{{.Names}}",
-        "--filter",
-        f"label=fabric.job={job_id}",
-        *options,
-    ]
-    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
+    return [*containers_of(job_id), *found]
 
 
 def without_engine(ground: Ground, job_id: str, folder: Path, learner: int = 1) -> Callable[[], None]:
@@ -163,7 +150,7 @@ def test_learners_get_a_gpu_each_and_begin_once_all_have_a_container(
     bring_engine = without_engine(ground, job_id, tmp_path, learner=2)
 
     busy.release()
-    until(lambda: containers(job_id, "--filter", "status=running"), "the first learner's container")
+    until(lambda: containers_of(job_id, "--filter", "status=running"), "the first learner's container")
     bring_engine()
     for number in (1, 2):
         await_phase(ground, job_id, "exited", number)

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from runners.container.plan import labels, network_name
-from tests.support.engine import MakeJob
+from tests.support.engine import MakeJob, containers_of
 from workbench.job import attempt_stem
 
 SERVE = (
@@ -45,16 +45,7 @@ def test_one_learner_has_no_network_of_its_own_and_still_its_name(make_job: Make
 def test_four_learners_are_exactly_four_containers(make_job: MakeJob) -> None:
     job = make_job("echo ready; while :; do sleep 1; done", learners=4).launch()
     job.until_running()
-    argv = [
-        "docker",
-        "ps",
-        "-a",
-        "--format",
-        "{{.Names}}",
-        "--filter",
-        f"label=fabric.job={job.ref().job_id}",
-    ]
-    names = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
+    names = containers_of(job.ref().job_id)
     job.stop().until_over()
 
     assert sorted(names) == [f"{attempt_stem(job.ref().job_id, 1)}-{number}" for number in range(4)]

@@ -161,7 +161,7 @@ def test_a_container_has_a_second_file_of_secrets_and_neither_port_nor_cpus_of_t
     home: WaitingHome, busy: leases.Lease
 ) -> None:
     job = home.job("true")
-    facts = {"format": 2, "shell_secrets_suffix": ".sh", "needs_port": False, "binds_cpus": False, "cpus": 1}
+    facts = {"shell_secrets_suffix": ".sh", "needs_port": False, "binds_cpus": False, "cpus": 1}
     home.hand_over(job, {"TOKEN": SECRET, "data.0.key": "k"}, **facts)
     shell = Path(secret_folder()) / f"{home.uuid}.{job.id}-1-1.sh"
     assert not shell.exists()
@@ -185,7 +185,7 @@ def test_an_older_waiter_takes_processes_and_refuses_containers(
     home.operations.call("hand_over", {**home.arguments(process), "argv": home.argv_with(*older)})
 
     with pytest.raises(Failure, match="older than who hands a job over") as refused:
-        home.hand_over(container, format=2, shell_secrets_suffix=".sh")
+        home.hand_over(container, shell_secrets_suffix=".sh")
 
     assert refused.value.kind == "not_supported"
     assert process.waits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -19,6 +20,13 @@ HOME = str(uuid.uuid4())
 MakeJob = Callable[..., LaunchedAttempt]
 
 _limits: dict[str, str] = {}
+
+
+def containers_of(job_id: str, *options: str) -> list[str]:
+    """Return the names of a job's containers, of those too that do not run."""
+    label = ["--filter", f"label=fabric.job={job_id}"]
+    argv = ["docker", "ps", "-a", "--format", "{{.Names}}", *label, *options]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
 
 
 def tell_limits(host: Host, home_uuid: str) -> None:

@@ -10,8 +10,7 @@ import contextlib
 import json
 import os
 
-from workbench.learner.report import STOP_ANSWER as STOP_ANSWER
-from workbench.learner.report import note_answer
+from workbench.learner.report import STOP_ANSWER, note_answer
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:

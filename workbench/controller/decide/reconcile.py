@@ -38,8 +38,10 @@ from workbench.controller.decide.outcome import OVER, Outcome, decider, failed, 
 from workbench.controller.decide.restarts import Restart, next_attempt
 from workbench.controller.decide.scheduler import AT_ITS_HOST
 from workbench.job import (
+    BEFORE_THE_COMMAND,
     EXIT_FAULTY,
     EXIT_LOST,
+    PREPARING,
     TERMINAL,
     FaultOwner,
     Intent,
@@ -88,8 +90,6 @@ UNCONFIRMED_TIMES: Final = {"halt": 2, "kill": 4}
 """One that was asked for more often than this counts as one that the backend does not confirm."""
 
 
-_BEFORE_THE_COMMAND: Final = (State.QUEUED, State.PENDING, State.DOWNLOADING)
-
 NOT_BEGUN: Final = frozenset(
     {LearnerPhase.STARTING, LearnerPhase.DOWNLOADING, LearnerPhase.SETUP, LearnerPhase.STOPPING}
 )
@@ -118,7 +118,7 @@ def decide(job: JobSnapshot) -> Decision:
         return _storing(job)
     if job.intent is not Intent.NONE:
         return _stop(job, "halt" if job.intent is Intent.HALT else "kill")
-    return _starting(job) if job.state in _BEFORE_THE_COMMAND else _running(job)
+    return _starting(job) if job.state in BEFORE_THE_COMMAND else _running(job)
 
 
 def is_alive(learner: LearnerStatus) -> bool:
@@ -228,7 +228,7 @@ def _is_over(job: JobSnapshot) -> bool:
 
 def _missing(job: JobSnapshot) -> list[int]:
     """List the learners that are still to be launched."""
-    starting = job.state in _BEFORE_THE_COMMAND
+    starting = job.state in BEFORE_THE_COMMAND
 
     def absent(number: int) -> bool:
         learner = job.statuses.get(number)
@@ -246,7 +246,7 @@ def _ending(job: JobSnapshot) -> Decision:
     due = _wait_ends_at(job)
     if job.drained or not job.statuses or (due is not None and job.now >= due):
         if _is_unclear(job) and not job.cleaned:
-            if job.state in (State.PENDING, State.DOWNLOADING):
+            if job.state in PREPARING:
                 # On record before it is removed: a controller after this one finds nothing there, and must not take
                 # that for an attempt that was never launched.
                 asked = job.intent is not Intent.NONE

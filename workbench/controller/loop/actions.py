@@ -37,7 +37,7 @@ from workbench.controller.loop.retention import OF_JOB
 from workbench.controller.runtime.secrets import all_secrets
 from workbench.controller.targets.backend_worker import BackendWorker, LaunchOrder
 from workbench.errors import FabricError
-from workbench.job import Intent, Reason, State
+from workbench.job import PREPARING, Intent, Reason, State
 from workbench.store.queries.experiments import ID_PREFIX
 from workbench.store.queries.jobs import detail, job
 from workbench.store.queries.learners import save_learner
@@ -116,7 +116,7 @@ class ActionExecutor:
 
     def _step(self, tracked: TrackedJob, state: State, reason: Reason) -> None:
         context, was_handed_over = self._context, tracked.is_handed_over
-        was_on_its_way = tracked.row.state in (State.PENDING, State.DOWNLOADING) and tracked.has_gates
+        was_on_its_way = tracked.row.state in PREPARING and tracked.has_gates
         with context.atomic():
             self._save(tracked)
             row, statuses = tracked.row, tracked.statuses.values()
@@ -150,7 +150,7 @@ class ActionExecutor:
         starts = [one.started_us for one in tracked.statuses.values() if one.started_us is not None]
         with context.atomic():
             self._save(tracked)
-            if row.state in (State.PENDING, State.DOWNLOADING) and starts:
+            if row.state in PREPARING and starts:
                 ran = Reason("the command runs")
                 step(context.store, row.id, row.attempt, State.PROCESSING, ran, started_us=min(starts))
             if row.state not in (State.QUEUED, State.STORING):

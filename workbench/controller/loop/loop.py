@@ -41,7 +41,7 @@ from workbench.controller.targets.ingest import JournalIngestion
 from workbench.controller.targets.opener import Opener, RegistryTarget
 from workbench.controller.targets.worker_pool import drain
 from workbench.errors import CannotWrite, FabricError, NoSpaceLeft
-from workbench.job import Intent, LearnerPhase, State
+from workbench.job import BEFORE_THE_COMMAND, Intent, LearnerPhase
 from workbench.paths import Home
 from workbench.spec import JobSpec
 from workbench.store.db.database import Store, home_uuid
@@ -87,8 +87,6 @@ SLICES_FOR_OUTPUT: Final = 4
 
 STALLED: Final = "S204"
 """The code of the reason of a learner whose output waits for room."""
-
-_NOT_BEGUN: Final = (State.QUEUED, State.PENDING, State.DOWNLOADING)
 
 SWEEP_AFTER_SECONDS: Final = 2.0
 """How long after the start it looks for leftovers of crashes, when nobody waits for a job to start."""
@@ -323,7 +321,7 @@ class Loop:
                 self._track(row)
                 self._due[row.id] = 0.0
                 # One whose rows a crash had lost has no open request, and yet has to get its turn.
-                self._context.queue_stale |= row.state in _NOT_BEGUN
+                self._context.queue_stale |= row.state in BEFORE_THE_COMMAND
         self._notice_gap()
 
     def _answer_requests(self) -> set[str]:
@@ -398,7 +396,7 @@ class Loop:
         return {
             tracked.row.id
             for tracked in self._context.jobs.values()
-            if tracked.row.state in _NOT_BEGUN and tracked.verdict != before[tracked.row.id]
+            if tracked.row.state in BEFORE_THE_COMMAND and tracked.verdict != before[tracked.row.id]
         }
 
     def _settle(self, job_id: str) -> None:
@@ -493,7 +491,7 @@ class Loop:
             self._context.drop(tracked)
             self._track(row)
             self._context.worker(row.target).probe()
-            self._context.queue_stale |= row.state in _NOT_BEGUN
+            self._context.queue_stale |= row.state in BEFORE_THE_COMMAND
         return set()
 
     def _track(self, row: JobRow) -> TrackedJob:

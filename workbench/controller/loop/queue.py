@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Final
@@ -23,7 +24,7 @@ from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.targets.backend_worker import BackendWorker
 from workbench.controller.targets.opener import LineUp
-from workbench.job import TERMINAL, Intent, State, short_id
+from workbench.job import PREPARING, TERMINAL, Intent, State, short_id
 from workbench.learner.queue.line import WAITING_AT_ONCE
 from workbench.spec import SWEEP_LABEL
 from workbench.store.db.rows import WATCHED, JobRow
@@ -43,8 +44,6 @@ CLOCK_SECONDS: Final = 30.0
 
 
 _BEHIND_LAUNCH: Final = "waits for CPUs, some of which a job takes that is just being launched"
-
-_HERE: Final = (State.PENDING, State.DOWNLOADING)
 
 
 class Gates:
@@ -88,10 +87,7 @@ class Gates:
             tracked.gates = gates
             if verdict is not None and not verdict.never:
                 verdict = replace(verdict, wait=HostWait(verdict.reason, gates))
-                machine = tracked.row.target.machine
-                goes = ahead.get(machine, 0) < AHEAD_AT_ONCE and self._goes_ahead(tracked, gates, at_hosts)
-                ahead[machine] = ahead.get(machine, 0) + goes
-                verdict = replace(verdict, hand_over=goes)
+                verdict = replace(verdict, hand_over=self._goes_ahead(tracked, gates, at_hosts, ahead))
             if not tracked.is_handed_over:
                 verdict = verdict or self._over_the_limit(tracked, under_way)
             if verdict is None:
@@ -150,7 +146,9 @@ class Gates:
         attempt = AttemptRef(row.target.home(self._context.uuid), row.id, row.attempt, row.learners)
         return Predecessor(attempt, may_fail, max(0, left[0]), max(0, left[1]))
 
-    def _goes_ahead(self, tracked: TrackedJob, gates: HostGates, at_hosts: dict[str, int]) -> bool:
+    def _goes_ahead(
+        self, tracked: TrackedJob, gates: HostGates, at_hosts: Counter[str], ahead: Counter[str]
+    ) -> bool:
         """Say whether a job that is held back is given to its host now; count it there if it is.
 
         The host has to see what opens the gates: the learners of jobs that run or wait there. Nothing that is prepared
@@ -161,7 +159,7 @@ class Gates:
             return False
         if row.intent is not Intent.NONE or tracked.operation is not Operation.NOTHING:
             return False
-        if at_hosts.get(machine, 0) >= WAITING_AT_ONCE:
+        if at_hosts[machine] >= WAITING_AT_ONCE or ahead[machine] >= AHEAD_AT_ONCE:
             return False
         if tracked.spec.at_most is not None and _sweep(tracked):
             return False  # who counts those under way opens its gates, too
@@ -174,7 +172,8 @@ class Gates:
         if tracked.launch_unreachable or tracked.unreachable:
             self.out_of_reach.append(tracked)
             return False
-        at_hosts[machine] = at_hosts.get(machine, 0) + 1
+        at_hosts[machine] += 1
+        ahead[machine] += 1
         return True
 
     def _is_seen(self, predecessor: Predecessor, tracked: TrackedJob) -> bool:
@@ -205,23 +204,22 @@ def _has_passed(tracked: TrackedJob, job_id: str, row: JobRow | None) -> bool:
     return gates is not None and all(one.attempt.job_id != job_id for one in gates.after)
 
 
-def _count_ahead(jobs: Iterable[TrackedJob]) -> dict[str, int]:
+def _count_ahead(jobs: Iterable[TrackedJob]) -> Counter[str]:
     """Count the jobs of each machine that are being prepared ahead of their turn."""
-    counts: dict[str, int] = {}
-    for tracked in jobs:
-        if tracked.row.state in _HERE and tracked.wait_at_host() is not None:
-            counts[tracked.row.target.machine] = counts.get(tracked.row.target.machine, 0) + 1
-    return counts
+    return Counter(
+        one.row.target.machine
+        for one in jobs
+        if one.row.state in PREPARING and one.wait_at_host() is not None
+    )
 
 
-def _count_at_hosts(waiting: Sequence[TrackedJob]) -> dict[str, int]:
+def _count_at_hosts(waiting: Sequence[TrackedJob]) -> Counter[str]:
     """Count the jobs of each machine that have been given to it and wait behind gates."""
-    counts: dict[str, int] = {}
-    for tracked in waiting:
-        if tracked.is_handed_over and tracked.gates is not None and tracked.gates != HostGates():
-            machine = tracked.row.target.machine
-            counts[machine] = counts.get(machine, 0) + 1
-    return counts
+    return Counter(
+        one.row.target.machine
+        for one in waiting
+        if one.is_handed_over and one.gates not in (None, HostGates())
+    )
 
 
 def _can_wait_at_host(tracked: TrackedJob) -> bool:
@@ -255,7 +253,7 @@ def _prepares_with_cpus(jobs: Iterable[TrackedJob], machine: str) -> bool:
     return any(
         one.spec.cpus
         and one.row.target.machine == machine
-        and one.row.state in _HERE
+        and one.row.state in PREPARING
         and (one.operation is Operation.LAUNCH or not one.begun)
         and one.wait_at_host() is None
         and not (one.verdict is not None and one.verdict.hand_over)
@@ -354,7 +352,7 @@ class JobQueue:
         jobs = self._context.jobs.values()
         queued = [one for one in jobs if one.row.state is State.QUEUED]
         for tracked in jobs:
-            if tracked.row.state in _HERE and tracked.verdict is None:
+            if tracked.row.state in PREPARING and tracked.verdict is None:
                 self._gates.judge_anew(tracked)
         free, looks_again_at = self._gates.hold(queued)
         for tracked in free:
@@ -592,11 +590,7 @@ def _line_up(ready: Sequence[TrackedJob], running: Sequence[TrackedJob]) -> Line
     lined_up = sorted(filter(_has_line, ready), key=lambda one: one.slot_request().order)
     waiting = [one for one in lined_up if not one.is_handed_over]
     handed_over = [one for one in lined_up if one.is_handed_over]
-    starting = (
-        State.PENDING,
-        State.DOWNLOADING,
-    )  # the image or environment is brought before the GPUs are taken
-    launching = (one for one in running if one.spec.gpus and one.row.state in starting)
+    launching = (one for one in running if one.spec.gpus and one.row.state in PREPARING)
     return LineUp(
         tuple(one.line_entry() for one in waiting),
         tuple(sorted(one.row.id for one in launching)),

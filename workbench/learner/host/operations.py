@@ -153,7 +153,7 @@ class HostOperations:
     def _pass_changes(self, folder: str, home: str, handed_over: Sequence[Mapping[str, Any]]) -> List[str]:
         """Tell the home's waiter which jobs have another priority, position or gates, or are to be tried again.
 
-        Return those that it was not told of: it is busy, or gone, which is seen by the states of its learners.
+        Return those whose change did not reach it: it is busy, or gone, which the states of its learners show.
         """
         missed: List[str] = []
         if not handed_over:

@@ -24,7 +24,10 @@ FORMAT = 2
 """The newest of requests that this waiter serves; one that is newer is refused."""
 
 PLAIN_FORMAT = 1
-"""Of a request that every waiter understands: the attempt waits for GPUs, behind no gate."""
+"""Of a request that every waiter understands: processes that wait for GPUs, behind no gate."""
+
+_OF_CONTAINERS = ("shell_secrets_suffix", "needs_port", "binds_cpus")
+"""Keys of a ticket whose learners run in containers."""
 
 LIMIT_BYTES = 16 << 20
 """A longer request is refused."""
@@ -64,9 +67,10 @@ class NoWaiter(Failure):
 
 
 def format_of(ticket: Mapping[str, Any]) -> int:
-    """Return the oldest format of a request that a ticket can be sent with: its own, or that of gates and CPUs."""
+    """Return the oldest format of a request that a ticket can be sent with."""
     has_gates = ticket.get("begin_us") is not None or bool(ticket.get("after"))
-    return FORMAT if has_gates or not ticket.get("each") else int(ticket.get("format") or PLAIN_FORMAT)
+    is_newer = has_gates or not ticket.get("each") or any(key in ticket for key in _OF_CONTAINERS)
+    return FORMAT if is_newer else PLAIN_FORMAT
 
 
 def is_possible() -> bool:

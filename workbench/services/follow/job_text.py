@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from workbench.formats import MICROSECONDS, duration, number
-from workbench.job import State, short_id
+from workbench.job import PREPARING, State, short_id
 from workbench.store.db.rows import run_us
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ VERBS = {
     State.FAILED: "failed",
     State.HALTED: "was halted",
 }
-_PREPARING = (State.PENDING, State.DOWNLOADING)
-"""States whose reason says what is being done, in place of the verb."""
 
 
 def state_line(row: JobRow) -> str:
@@ -40,7 +38,7 @@ def state_line(row: JobRow) -> str:
     # The verb says that it runs; what the controller adds to it is news.
     text = row.reason.text.removeprefix(RUNS).removeprefix("; ")
     verb = VERBS[row.state]
-    if row.state in _PREPARING:
+    if row.state in PREPARING:
         return f"{short_id(row.id)} {row.name}{attempt}: {text or verb}"
     if text == verb or text.startswith((f"{verb} ", f"{verb}:")):
         reason = text.removeprefix(verb)  # it begins as we do

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from workbench.clock import now_us
 from workbench.errors import FabricError
-from workbench.job import TERMINAL, Intent, State
+from workbench.job import BEFORE_THE_COMMAND, TERMINAL, Intent, State
 from workbench.spec import DEFAULT_PRIORITY
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
@@ -23,9 +23,6 @@ from workbench.values import dataclass
 
 KIND: Final = "queue"
 """The kind of the requests that change where a job stands."""
-
-
-_WAITING: Final = (State.QUEUED, State.PENDING, State.DOWNLOADING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,7 @@ def waiting_jobs(store: Store, *, asked: bool = False) -> list[WaitingJob]:
 
     ``asked``: as they will stand once the controller has answered what was asked already.
     """
-    rows = [row for row in open_jobs(store) if row.state in _WAITING and row.intent is Intent.NONE]
+    rows = [row for row in open_jobs(store) if row.state in BEFORE_THE_COMMAND and row.intent is Intent.NONE]
     changed = _changed(store, (row.id for row in rows), ("done", "") if asked else ("done",))
     found = []
     for row in rows:
