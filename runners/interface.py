@@ -105,12 +105,28 @@ class Predecessor:
 
 
 @dataclass(frozen=True, slots=True)
+class SweepLimit:
+    """How many attempts of a sweep may be under way at once, all of them at one host."""
+
+    sweep: str
+    at_most: int
+    others: tuple[AttemptRef, ...] = ()
+    """Those under way that the host's waiter may not have started: it does not count them by itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class HostGates:
     """What a host waits for before an attempt waits for its GPUs and CPUs."""
 
     begin_us: int | None = None
     """Not before this time of day."""
     after: tuple[Predecessor, ...] = ()
+    limit: SweepLimit | None = None
+
+    @property
+    def are_closed(self) -> bool:
+        """Whether a time of day or a job before it is waited for."""
+        return self.begin_us is not None or bool(self.after)
 
     def to_json(self, home: Home) -> dict[str, Any]:
         """Return the gates as the host's waiter reads them: ``learner.waiter.gates.TicketGates``.
@@ -118,7 +134,16 @@ class HostGates:
         Args:
             home: the home's folder at the host.
         """
-        return {"begin_us": self.begin_us, "after": [_predecessor_document(one, home) for one in self.after]}
+        return {
+            "begin_us": self.begin_us,
+            "after": [_predecessor_document(one, home) for one in self.after],
+            "limit": None if self.limit is None else _limit_document(self.limit, home),
+        }
+
+
+def _limit_document(limit: SweepLimit, home: Home) -> dict[str, Any]:
+    others = [_predecessor_document(Predecessor(one, True, 0, 0), home) for one in limit.others]
+    return {"sweep": limit.sweep, "at_most": limit.at_most, "others": others}
 
 
 def _predecessor_document(one: Predecessor, home: Home) -> dict[str, Any]:

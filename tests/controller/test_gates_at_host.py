@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -249,6 +250,112 @@ def test_jobs_that_wait_for_cpus_go_by_priority_at_their_host(ground: Ground, en
 
     ran(ground, a, *jobs.values())
     assert order.read_text().split() == ["first", "second", "late"]
+
+
+def swept(ground: Ground, command: str, at_most: int, **keys: object) -> str:
+    return ground.submit(command, at_most=at_most, labels={"sweep": "s"}, **keys)
+
+
+def at_once(ground: Ground, jobs: list[str]) -> int:
+    """Return how many jobs ran at once, at most, by what their agents recorded."""
+    states = [state_of(ground, job_id) for job_id in jobs]
+    steps = [(int(str(one["started_us"])), 1) for one in states]
+    steps += [(int(str(one["ended_us"])), -1) for one in states]
+    return max(accumulate(step for _, step in sorted(steps)))
+
+
+def test_a_sweep_goes_on_within_its_limit_while_no_controller_is_there(
+    ground: Ground, end: Path, order: Path
+) -> None:
+    wait = f"echo ready; while [ ! -e {end} ]; do sleep 0.05; done"
+    begun = [swept(ground, wait, 2) for _ in range(2)]
+    for job_id in begun:
+        ground.prints(job_id, "ready")
+    ends = ["exit 3", "true", "kill -9 $$", "true"]
+    jobs = [swept(ground, f"{noting(order, str(n))}; sleep 0.2; {then}", 2) for n, then in enumerate(ends)]
+    for job_id in jobs:
+        waits_there(ground, job_id, "waits: 2 of its sweep may run at once")
+    kill_controller(ground)
+    assert not order.exists()
+    end.touch()
+
+    ran(ground, *begun, *jobs)
+    assert status(ground.home) is None
+    assert sorted(order.read_text().split()) == ["0", "1", "2", "3"]
+    assert at_once(ground, [*begun, *jobs]) == 2
+
+    ensure_controller(ground.home)
+    rows = [ground.ends(job_id) for job_id in jobs]
+    assert [row.exit_code for row in rows] == [3, 0, 137, 0]
+    assert [row.started_us for row in rows] == [state_of(ground, one)["started_us"] for one in jobs]
+
+
+def test_a_sweep_goes_by_priority_at_its_host(ground: Ground, end: Path, order: Path) -> None:
+    begun = swept(ground, f"echo ready; while [ ! -e {end} ]; do sleep 0.05; done", 1)
+    ground.prints(begun, "ready")
+    names = {"late": 40, "first": 90, "second": 60}
+    jobs = {name: swept(ground, noting(order, name), 1, priority=number) for name, number in names.items()}
+    for job_id in jobs.values():
+        waits_there(ground, job_id)
+    kill_controller(ground)
+    end.touch()
+
+    ran(ground, begun, *jobs.values())
+    assert order.read_text().split() == ["first", "second", "late"]
+
+
+@pytest.mark.parametrize("kind", ["halt", "delete"])
+def test_a_job_of_a_sweep_is_stopped_at_its_host_and_the_others_go_on(
+    ground: Ground, end: Path, order: Path, kind: str
+) -> None:
+    begun = swept(ground, f"echo ready; while [ ! -e {end} ]; do sleep 0.05; done", 1)
+    ground.prints(begun, "ready")
+    jobs = [swept(ground, noting(order, name), 1) for name in ("stopped", "other")]
+    for job_id in jobs:
+        waits_there(ground, job_id)
+
+    ground.ask(jobs[0], kind)
+    if kind == "delete":
+        until(lambda: not ground.home.job(jobs[0]).path.exists(), lambda: log_of(ground.home))
+    else:
+        assert ground.ends(jobs[0]).state is State.HALTED
+    kill_controller(ground)
+    end.touch()
+
+    ran(ground, begun, jobs[1])
+    assert order.read_text() == "other\n"
+
+
+def test_a_killed_waiter_keeps_the_limit_of_a_sweep(ground: Ground, end: Path, order: Path) -> None:
+    begun = swept(ground, f"echo ready; while [ ! -e {end} ]; do sleep 0.05; done", 1)
+    ground.prints(begun, "ready")
+    jobs = [swept(ground, f"{noting(order, name)}; sleep 0.2", 1) for name in ("a", "b")]
+    for job_id in jobs:
+        waits_there(ground, job_id)
+    before = state_of(ground, jobs[0])["pid"]
+    assert isinstance(before, int)
+    os.kill(before, signal.SIGKILL)
+    until(lambda: all(state_of(ground, job_id).get("pid") != before for job_id in jobs))
+    for job_id in jobs:
+        waits_there(ground, job_id)
+    assert not order.exists()
+    kill_controller(ground)
+    end.touch()
+
+    ran(ground, begun, *jobs)
+    assert at_once(ground, [begun, *jobs]) == 1
+
+
+def test_a_sweep_that_needs_cpus_waits_for_its_limit_first(ground: Ground, end: Path, order: Path) -> None:
+    begun = swept(ground, f"echo ready; while [ ! -e {end} ]; do sleep 0.05; done", 1)
+    ground.prints(begun, "ready")
+    job_id = swept(ground, noting(order, "it"), 1, cpus=ALL)
+    waits_there(ground, job_id, "waits: 1 of its sweep may run at once")
+    kill_controller(ground)
+    end.touch()
+
+    ran(ground, begun, job_id)
+    assert at_once(ground, [begun, job_id]) == 1
 
 
 def test_a_job_that_could_start_is_started_by_its_host_where_what_waits_there_wants_the_same_cpus(

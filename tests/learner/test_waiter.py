@@ -321,6 +321,79 @@ def test_an_attempt_that_is_held_back_keeps_nobody_waiting_for_cpus(
     assert waits.waits
 
 
+# The limit of a sweep
+
+
+def limited(at_most: int, *others: WaitingJob, **facts: Any) -> dict[str, Any]:
+    """Return the facts of a job of a sweep, of which ``others`` are under way."""
+    return {"limit": {"sweep": "s", "at_most": at_most, "others": behind(*others)["after"]}, **facts}
+
+
+def test_no_more_of_a_sweep_begin_than_may_be_under_way(home: WaitingHome, tmp_path: Path) -> None:
+    go = [tmp_path / name for name in ("first", "second", "others")]
+    wait = "until [ -e %s ]; do sleep 0.02; done"
+    begun = [home.hand_over(home.job(wait % path, gpus=0), **limited(2)) for path in go[:2]]
+    until(lambda: all(one.state().get("phase") == "running" for one in begun), "two to run")
+    jobs = [home.job(f"{noted(home)}; {wait % go[2]}", gpus=0) for _ in range(3)]
+    for job, priority in zip(jobs, (40, 90, 60), strict=True):
+        home.hand_over(job, priority=priority, **limited(2))
+    assert all(job.waits for job in jobs)
+
+    go[0].touch()
+    until(lambda: jobs[1].state().get("phase") == "running", "the first by priority to run")
+    assert jobs[0].waits
+    assert jobs[2].waits
+    for path in go[1:]:
+        path.touch()
+
+    for job in (*begun, *jobs):
+        job.until_over()
+    assert order(home)[0] == jobs[1].id
+    assert set(order(home)) == {job.id for job in jobs}
+
+
+def test_an_attempt_past_its_limit_keeps_nobody_waiting_in_the_hosts_queue(
+    home: WaitingHome, busy: leases.Lease
+) -> None:
+    others = [home.job() for _ in range(2)]
+    job = home.hand_over(home.job(gpus=2), priority=90, **limited(2, *others))
+    other = home.wait(gpus=2)
+
+    busy.release()
+    other.until_over()
+    assert job.waits
+    home.ask(act="change", job=job.id, facts={"begin_us": None, "after": [], **limited(2, *others[:1])})
+
+    assert job.until_over()["exit_code"] == 0
+
+
+def test_one_that_may_begin_and_waits_for_gpus_counts_for_its_limit(
+    home: WaitingHome, busy: leases.Lease
+) -> None:
+    first = home.hand_over(home.job(noted(home), gpus=2), **limited(1))
+    second = home.hand_over(home.job(noted(home), gpus=0), position=1.0, **limited(1))
+    assert first.waits
+    assert second.waits
+
+    busy.release()
+
+    for job in (first, second):
+        job.until_over()
+    assert order(home) == [first.id, second.id]
+
+
+def test_a_waiter_that_knows_no_limits_takes_none(home: WaitingHome, busy: leases.Lease) -> None:
+    older = ("from workbench.learner.queue import channel", "channel.FORMAT = 2")
+    home.operations.call("hand_over", {**home.arguments(home.job()), "argv": home.argv_with(*older)})
+    job = home.job(gpus=0)
+
+    with pytest.raises(Failure, match="older than who hands a job over") as refused:
+        home.hand_over(job, **limited(1))
+
+    assert refused.value.kind == "not_supported"
+    assert job.state() == {}
+
+
 def test_a_change_that_a_busy_waiter_missed_is_reported(
     home: WaitingHome, busy: leases.Lease, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from runners.interface import AttemptRef, HostGates, HostWait, Predecessor
+from runners.interface import AttemptRef, HostGates, HostWait, Predecessor, SweepLimit
 from tests.quick.controller.values import HOME, learner, lost, row, spec
 from workbench.clock import now_us
 from workbench.controller.decide.model import BackendTrouble, Operation
@@ -118,7 +118,7 @@ def test_its_host_learns_whose_end_it_waits_for_and_which_attempts_may_follow() 
             id="another laptop's",
         ),
         pytest.param(
-            job("b", of=spec(begin=LATER, at_most=1), labels={"sweep": "s"}), False, id="a sweep with a limit"
+            job("b", of=spec(begin=LATER, at_most=1), labels={"sweep": "s"}), True, id="a sweep with a limit"
         ),
         pytest.param(
             job("b", of=replace(AFTER_A, python="requirements", requirements=("./lib",))),
@@ -134,6 +134,143 @@ def test_what_could_be_prepared_wrongly_or_at_a_cost_waits_here(tracked: Tracked
     hold(job("a", State.PROCESSING), tracked)
 
     assert is_given(tracked) is expected
+
+
+def swept(
+    name: str, state: State = State.QUEUED, *, at_most: int | None = 2, waits: bool = False, **fields: Any
+) -> TrackedJob:
+    """A job of the sweep ``s``."""
+    return job(name, state, waits=waits, of=spec(at_most=at_most), labels={"sweep": "s"}, **fields)
+
+
+def limit_of(tracked: TrackedJob) -> SweepLimit | None:
+    wait = None if tracked.verdict is None else tracked.verdict.wait
+    return None if wait is None else wait.gates.limit
+
+
+def attempt_of(name: str) -> AttemptRef:
+    return AttemptRef(HOME, name, 1, 1)
+
+
+WAITS_FOR_ITS_SWEEP = "waits: 2 of its sweep may run at once"
+
+
+def test_those_of_a_sweep_that_may_not_run_yet_are_given_to_their_host_with_its_limit() -> None:
+    runs, starts, b, c = swept("a", State.PROCESSING), swept("b"), swept("c"), swept("d")
+
+    assert hold(runs, starts, b, c) == [starts]
+
+    limit = SweepLimit("s", 2, (attempt_of("a"), attempt_of("b")))
+    for one in (b, c):
+        assert is_given(one)
+        assert one.verdict is not None
+        assert one.verdict.reason == WAITS_FOR_ITS_SWEEP
+        assert limit_of(one) == limit
+
+
+def test_once_a_host_has_some_of_a_sweep_it_starts_all_others() -> None:
+    there, b = swept("a", waits=True), swept("b")
+
+    assert hold(there, b) == [there]
+
+    assert is_given(b)
+    assert limit_of(b) == SweepLimit("s", 2)
+
+
+def test_what_is_prepared_for_its_host_is_not_under_way() -> None:
+    runs, ahead, b, c = swept("a", State.PROCESSING), swept("b"), swept("c"), swept("d")
+    hold(runs, swept("e", State.PROCESSING), ahead)
+    ahead.row = replace(ahead.row, state=State.PENDING)
+
+    assert hold(runs, ahead, b, c) == []
+
+    assert limit_of(b) == SweepLimit("s", 2, (attempt_of("a"),))
+
+
+def test_one_that_its_host_did_not_take_waits_until_those_there_are_through() -> None:
+    there, b = swept("a", waits=True), swept("b")
+    hold(there, b)
+    b.stays_here = True
+
+    assert hold(there, b) == [there]
+    assert not is_given(b)
+    assert b.verdict is not None
+    assert b.verdict.reason == WAITS_FOR_ITS_SWEEP
+
+    assert hold(swept("a", State.PROCESSING), b) == [b]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(swept("x", State.PROCESSING, target=replace(BOX, address="other")), id="another host"),
+        pytest.param(swept("x", target=TargetRef("k8s", "kubernetes", "pod", "gpubox")), id="a cluster"),
+        pytest.param(swept("x", target=replace(BOX, options={"of_home": "another"})), id="another home"),
+    ],
+)
+def test_a_sweep_over_several_hosts_is_counted_here(other: TrackedJob) -> None:
+    runs, b = swept("a", State.PROCESSING), swept("b")
+    third = swept("c")
+
+    hold(runs, other, b, third)
+
+    assert not is_given(b)
+    assert not is_given(third)
+    assert third.verdict is not None
+    assert third.verdict.reason == WAITS_FOR_ITS_SWEEP
+
+
+def test_what_a_host_sees_by_itself_is_not_sent_to_it() -> None:
+    runs, c, d = swept("a", State.PROCESSING), swept("c"), swept("d")
+    begun = swept("b", State.PROCESSING)
+    hold(runs, begun, c, d)
+    for one in (c, d):
+        one.is_handed_over = True
+    given = d.line_entry().gates
+
+    hold(swept("a", State.COMPLETED), begun, c, d)
+    assert d.line_entry().gates == given
+
+    # Its host starts the next one, which is under way then.
+    c.transitioned(replace(c.row, state=State.PENDING))
+    hold(swept("a", State.COMPLETED), begun, c, d)
+    assert c.is_from_waiter
+    assert d.line_entry().gates == given
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        pytest.param(
+            swept("a", State.FAILED), id="its agent may be lost, and nobody has written that it ended"
+        ),
+        pytest.param(swept("a", State.COMPLETED, deleted_us=1), id="its folder is removed"),
+    ],
+)
+def test_what_a_host_may_not_see_is_sent_to_it(over: TrackedJob) -> None:
+    runs, begun, c = swept("a", State.PROCESSING), swept("b", State.PROCESSING), swept("c")
+    hold(runs, begun, c)
+    c.is_handed_over = True
+
+    hold(over, begun, c)
+
+    gates = c.line_entry().gates
+    assert gates is not None
+    assert gates.limit == SweepLimit("s", 2, (attempt_of("b"),))
+
+
+def test_a_member_that_is_started_from_here_is_sent_to_those_that_wait_there() -> None:
+    runs, begun, c = swept("a", State.PROCESSING), swept("b", State.PROCESSING), swept("c")
+    hold(runs, begun, c)
+    c.is_handed_over = True
+    unlimited = swept("x", State.PROCESSING, at_most=None)
+
+    hold(runs, begun, unlimited, c)
+
+    gates = c.line_entry().gates
+    assert gates is not None
+    assert gates.limit is not None
+    assert attempt_of("x") in gates.limit.others
 
 
 def test_no_more_are_given_to_a_host_than_it_goes_on_with() -> None:

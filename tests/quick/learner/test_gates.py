@@ -15,7 +15,10 @@ from workbench.learner.waiter.gates import (
     AwaitedAttempt,
     GateReader,
     OpenGates,
+    SweepCounts,
+    SweepLimit,
     TicketGates,
+    is_over,
     lets_go,
     remaining_us,
 )
@@ -129,6 +132,74 @@ def test_a_state_is_read_once_a_look_for_all_that_come_after(tmp_path: Path) -> 
     assert reader.closed([before(str(tmp_path))]) == []
 
 
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        pytest.param([over()], True, id="it succeeded"),
+        pytest.param([over(3, reason=FAILURE), over(None, reason=PLATFORM)], True, id="however they ended"),
+        pytest.param([over(stopped="kill")], True, id="it was stopped"),
+        pytest.param([over(), over(phase="storing")], False, id="one stores its results"),
+        pytest.param([over(), {}], False, id="one has no state"),
+        pytest.param([over(attempt=2)], False, id="another attempt"),
+        pytest.param([], False, id="no learners"),
+    ],
+)
+def test_an_attempt_is_under_way_until_all_of_its_learners_have_ended(
+    states: list[dict[str, Any]], expected: bool
+) -> None:
+    assert is_over(before(), states) is expected
+
+
+def counted(sweeps: SweepCounts, limit: SweepLimit, waiting: set[tuple[str, int]] | None = None) -> int:
+    return sweeps.count([limit], waiting or set(), GateReader())[limit.sweep]
+
+
+def test_what_others_have_started_counts_until_it_is_over_once(tmp_path: Path) -> None:
+    limit = SweepLimit("s", 2, (before(str(tmp_path)), before("/not-there-yet", job="training-b")))
+    sweeps = SweepCounts()
+    assert counted(sweeps, limit) == 2
+    assert sweeps.folders(limit) == {str(tmp_path), "/not-there-yet"}
+
+    (tmp_path / "state.json").write_text(json.dumps(over()))
+    assert counted(sweeps, limit) == 1
+    (tmp_path / "state.json").unlink()
+
+    assert counted(sweeps, limit) == 1
+    assert sweeps.folders(limit) == {"/not-there-yet"}
+
+
+def test_an_attempt_that_waits_here_itself_is_not_under_way() -> None:
+    limit = SweepLimit("s", 2, (before(), before(job="training-b")))
+
+    assert counted(SweepCounts(), limit, {("training-b", 1)}) == 1
+
+
+def test_what_was_started_here_counts_until_it_is_over_or_removed(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir()
+    limit, sweeps = SweepLimit("s", 2), SweepCounts()
+    for folder in folders:
+        sweeps.begin(limit, before(str(folder), job=folder.name))
+    assert counted(sweeps, limit) == 2
+    # Whoever hands others over names it, too.
+    assert counted(sweeps, limit._replace(others=(before(str(folders[0]), job="a"),))) == 2
+
+    (folders[0] / "state.json").write_text(json.dumps(over(job="a")))
+    folders[1].rmdir()
+
+    assert counted(sweeps, limit) == 0
+
+
+def test_each_sweep_counts_its_own() -> None:
+    sweeps = SweepCounts()
+    sweeps.begin(SweepLimit("s", 2), before("/"))
+
+    found = sweeps.count([SweepLimit("s", 2), SweepLimit("t", 2)], set(), GateReader())
+
+    assert found == {"s": 1, "t": 0}
+
+
 def test_a_time_of_day_is_waited_for() -> None:
     assert [remaining_us(TicketGates(100), now) for now in (40, 100, 200)] == [60, 0, 0]
     assert remaining_us(TicketGates(), 40) == 0
@@ -160,9 +231,32 @@ def test_a_ticket_says_its_gates() -> None:
     assert found.changed({"priority": 70}).gates == found.gates
 
 
+LIMIT = {"sweep": "s", "at_most": 4, "others": [AFTER]}
+
+
+def test_a_ticket_says_the_limit_of_its_sweep() -> None:
+    found = Ticket.parse(ticket(begin_us=7, limit=LIMIT))
+
+    other = AwaitedAttempt("training-a", 2, True, 1, 1, ("/a/1", "/a/2"))
+    assert found.gates == TicketGates(7, (), SweepLimit("s", 4, (other,)))
+    changed = {"begin_us": None, "after": []}
+    assert found.changed({**changed, "limit": {"sweep": "s", "at_most": 2}}).gates.limit == SweepLimit("s", 2)
+    assert found.changed({**changed, "limit": None}).gates == TicketGates()
+
+
+def test_who_knows_no_limits_lifts_none() -> None:
+    found = Ticket.parse(ticket(limit=LIMIT))
+
+    assert found.changed({"begin_us": 7, "after": []}).gates == found.gates._replace(begin_us=7)
+
+
 @pytest.mark.parametrize(
     "facts",
     [
+        {"limit": 4},
+        {"limit": {"sweep": "s"}},
+        {"limit": {**LIMIT, "at_most": "many"}},
+        {"limit": {**LIMIT, "others": [{**AFTER, "learners": ["a/1"]}]}},
         {"each": -1},
         {"begin_us": "soon"},
         {"after": [7]},
@@ -183,6 +277,8 @@ def test_nonsense_is_no_ticket(facts: dict[str, Any]) -> None:
         ({"each": 0}, 2),
         ({"each": 2, "begin_us": 7}, 2),
         ({"each": 2, "after": [AFTER]}, 2),
+        ({"each": 2, "limit": None}, 1),
+        ({"each": 2, "limit": LIMIT}, 3),
     ],
 )
 def test_only_what_an_older_waiter_does_not_know_has_the_new_format(

@@ -15,7 +15,7 @@ from workbench.controller.decide.reconcile import is_alive, is_decided, never_be
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
 from workbench.controller.decide.scheduler import AT_ITS_HOST, LinedUpJob, QueueVerdict, SlotRequest
 from workbench.job import TERMINAL, Intent, LearnerPhase, State
-from workbench.spec import JobSpec
+from workbench.spec import SWEEP_LABEL, JobSpec
 from workbench.store.db.rows import JobRow, LearnerRow
 from workbench.store.queries.home_queue import QueuePosition
 from workbench.values import dataclass
@@ -89,8 +89,10 @@ class TrackedJob:
     """Whether the attempt is QUEUED at its host, which starts it."""
     stays_here: bool = False
     """Whether its host, or what its launch needs, did not take the attempt ahead of its turn: it is not tried again."""
+    is_from_waiter: bool = False
+    """Whether its host's waiter has started the attempt, as far as this controller knows."""
     has_gates: bool = False
-    """Whether a time or other jobs hold it back, or did."""
+    """Whether a time, other jobs or the limit of its sweep hold it back, or did."""
     gates: HostGates | None = None
     """What holds back an attempt that was handed over, as the queue saw it last."""
     launching_wait: HostWait | None = None
@@ -248,7 +250,8 @@ class TrackedJob:
     def stands_at(self, stands: QueuePosition) -> None:
         """Take over where the job stands in the queue."""
         begin = self.spec.begin if stands.begin is None else stands.begin
-        self.has_gates |= bool(self.spec.after or self.spec.begin or begin)
+        is_limited = self.spec.at_most is not None and SWEEP_LABEL in self.row.labels
+        self.has_gates |= bool(self.spec.after or self.spec.begin or begin or is_limited)
         self.spec = replace(self.spec, priority=stands.priority, begin=begin)
         self.position = stands.position
 
@@ -272,6 +275,7 @@ class TrackedJob:
             if not self.is_handed_over:
                 self.trouble, self.verdict, self.launches = None, None, 0
         elif row.state is not State.QUEUED:
+            self.is_from_waiter |= self.is_handed_over
             self.is_handed_over = False
 
     def intent_changed(self, row: JobRow, asked_by: str, now: float) -> None:

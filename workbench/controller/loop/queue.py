@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Final
 
-from runners.interface import AttemptRef, HostGates, HostTurn, HostWait, Predecessor
+from runners.interface import AttemptRef, HostGates, HostTurn, HostWait, Predecessor, SweepLimit
 from runners.registry import capabilities_of
 from workbench.clock import now_us
 from workbench.controller.decide.messages import CapacityMeasured, CapacityUnknown
@@ -66,10 +66,7 @@ class Gates:
         self.out_of_reach = []
         at_hosts = _count_at_hosts(waiting)
         ahead = _count_ahead(self._context.jobs.values())
-        under_way: dict[str, int] = {}
-        for tracked in self._context.jobs.values():
-            if tracked.is_launched and (sweep := _sweep(tracked)):
-                under_way[sweep] = under_way.get(sweep, 0) + 1
+        sweeps = self._sweeps()
         free: list[TrackedJob] = []
         remaining_us: int | None = None
         now = now_us()
@@ -82,18 +79,18 @@ class Gates:
                 if verdict is None:
                     verdict = QueueVerdict(False, f"waits until {until_text(tracked.spec.begin, now)}")
                     remaining_us = left_us if remaining_us is None else min(left_us, remaining_us)
-            if gates == HostGates() and tracked.gates not in (None, gates):
+            if not gates.are_closed and tracked.gates is not None and tracked.gates.are_closed:
                 tracked.stays_here = False  # what its preparation lacked may be there now
+            sweep = sweeps.get(_sweep(tracked))
+            if sweep is not None and tracked.spec.at_most is not None:
+                gates = replace(gates, limit=sweep.limit_of(tracked))
+                verdict = verdict or sweep.admit(tracked)
             tracked.gates = gates
             if verdict is not None and not verdict.never:
                 verdict = replace(verdict, wait=HostWait(verdict.reason, gates))
                 verdict = replace(verdict, hand_over=self._goes_ahead(tracked, gates, at_hosts, ahead))
-            if not tracked.is_handed_over:
-                verdict = verdict or self._over_the_limit(tracked, under_way)
             if verdict is None:
                 free.append(tracked)
-                if (sweep := _sweep(tracked)) and not tracked.is_handed_over:
-                    under_way[sweep] = under_way.get(sweep, 0) + 1
             else:
                 tracked.verdict = verdict
         if remaining_us is None:
@@ -109,6 +106,8 @@ class Gates:
         now = now_us()
         if (left_us := _begins_in_us(tracked, now)) > 0:
             gates = replace(gates, begin_us=now + left_us)
+        if (sweep := self._sweeps().get(_sweep(tracked))) is not None and tracked.spec.at_most is not None:
+            gates = replace(gates, limit=sweep.limit_of(tracked))
         wait = None
         if gates != HostGates() or tracked.spec.cpus:
             reason = "" if verdict is None else verdict.reason or verdict.never
@@ -161,8 +160,8 @@ class Gates:
             return False
         if at_hosts[machine] >= WAITING_AT_ONCE or ahead[machine] >= AHEAD_AT_ONCE:
             return False
-        if tracked.spec.at_most is not None and _sweep(tracked):
-            return False  # who counts those under way opens its gates, too
+        if tracked.spec.at_most is not None and _sweep(tracked) and gates.limit is None:
+            return False  # its host would count those of its sweep that are under way there, and no others
         if gates.after and (
             _may_be_stale(tracked) or not all(self._is_seen(one, tracked) for one in gates.after)
         ):
@@ -187,11 +186,103 @@ class Gates:
         is_same_home = theirs.home(self._context.uuid) == own.home(self._context.uuid)
         return is_there and is_same_home and can is not None and can.needs == "host"
 
-    def _over_the_limit(self, tracked: TrackedJob, under_way: dict[str, int]) -> QueueVerdict | None:
-        most, sweep = tracked.spec.at_most, _sweep(tracked)
-        if most is None or not sweep or under_way.get(sweep, 0) < most:
+    def _sweeps(self) -> dict[str, _Sweep]:
+        """Return the sweeps that have jobs with a limit, by what their jobs have in common."""
+        members: dict[str, list[TrackedJob]] = {}
+        for tracked in self._context.jobs.values():
+            if tracked.row.state not in TERMINAL and (sweep := _sweep(tracked)):
+                members.setdefault(sweep, []).append(tracked)
+        return {
+            sweep: _Sweep(sweep, jobs, self._context)
+            for sweep, jobs in members.items()
+            if any(one.spec.at_most is not None for one in jobs)
+        }
+
+
+class _Sweep:
+    """The open jobs of a sweep: how many are under way, and whether its host starts those that wait.
+
+    Either the controller starts jobs of a sweep, or its host does: two who count would both start the next one.
+    """
+
+    def __init__(self, name: str, jobs: Sequence[TrackedJob], context: ControllerContext) -> None:
+        self._name = name
+        self._context = context
+        under_way = [one for one in jobs if one.is_launched and not _is_at_host(one)]
+        self._count = len(under_way)
+        """How many are under way, or come before the next one."""
+        self._from_waiter = {one.attempt for one in under_way if one.is_from_waiter}
+        self._started = [one.attempt for one in under_way]
+        """The attempts that are under way, or are started from here now."""
+        self._completed: dict[AttemptRef, bool] = {}
+        self._is_of_one_host = _are_at_one_host(jobs, context.uuid)
+        self._has_some_at_host = any(map(_is_at_host, jobs))
+
+    def admit(self, tracked: TrackedJob) -> QueueVerdict | None:
+        """Count a waiting job that nothing else holds back; return its verdict, None where it may start now.
+
+        They are asked for in their order.
+        """
+        at_most = tracked.spec.at_most
+        assert at_most is not None
+        is_over = self._count >= at_most
+        self._count += 1
+        if is_over or (self._has_some_at_host and not tracked.is_handed_over):
+            return QueueVerdict(False, f"waits: {at_most} of its sweep may run at once")
+        if not tracked.is_handed_over:
+            self._started.append(tracked.attempt)
+        return None
+
+    def limit_of(self, tracked: TrackedJob) -> SweepLimit | None:
+        """Return the limit as the job's host counts it; None where the host does not see all of the sweep.
+
+        What a host that has the job knows by itself changes nothing of what it was given.
+        """
+        at_most = tracked.spec.at_most
+        if at_most is None or not self._is_of_one_host:
             return None
-        return QueueVerdict(False, f"waits: {most} of its sweep may run at once")
+        limit = SweepLimit(self._name, at_most, tuple(self._started))
+        known = tracked.gates.limit if tracked.is_handed_over and tracked.gates is not None else None
+        if known is None or (known.sweep, known.at_most) != (limit.sweep, limit.at_most):
+            return limit
+        are_known = self._from_waiter.union(known.others).issuperset(limit.others)
+        return known if are_known and all(map(self._has_completed, known.others)) else limit
+
+    def _has_completed(self, attempt: AttemptRef) -> bool:
+        """Say whether an attempt runs, or its host has the record of its success."""
+        if attempt in self._started:
+            return True
+        if attempt not in self._completed:
+            known = self._context.jobs.get(attempt.job_id)
+            row = known.row if known is not None else job(self._context.store, attempt.job_id)
+            self._completed[attempt] = (
+                row is not None
+                and row.deleted_us is None
+                and (row.state, row.attempt) == (State.COMPLETED, attempt.attempt)
+            )
+        return self._completed[attempt]
+
+
+def _is_at_host(tracked: TrackedJob) -> bool:
+    """Say whether a job waits at its host, or is prepared to."""
+    is_on_its_way = tracked.row.state in PREPARING and tracked.wait_at_host() is not None
+    return tracked.is_handed_over or is_on_its_way
+
+
+def _are_at_one_host(jobs: Iterable[TrackedJob], home_uuid: str) -> bool:
+    """Say whether one host sees how all of these jobs end, and may have those that wait."""
+    hosts = set()
+    for one in jobs:
+        target = one.row.target
+        if not _can_wait_at_host(one):
+            return False
+        hosts.add((target.type, target.address, target.backend, target.home(home_uuid)))
+    return len(hosts) == 1
+
+
+def _limit_alone(tracked: TrackedJob) -> HostGates:
+    """Return the limit of a job's sweep as the only gate: no other one holds it back."""
+    return HostGates(limit=None if tracked.gates is None else tracked.gates.limit)
 
 
 def _has_passed(tracked: TrackedJob, job_id: str, row: JobRow | None) -> bool:
@@ -500,13 +591,17 @@ class JobQueue:
                 continue
             reason = verdict.reason or AT_ITS_HOST
             if tracked.is_handed_over:
-                # Should it be launched again, nothing of it may start that needs no GPUs.
-                tracked.verdict = verdict if wanted.slots else replace(verdict, wait=HostWait(reason))
+                # Should it be launched again, nothing of it may start that needs no GPUs, or past its sweep's limit.
+                gates = _limit_alone(tracked)
+                is_certain = bool(wanted.slots) and gates.limit is None
+                tracked.verdict = verdict if is_certain else replace(verdict, wait=HostWait(reason, gates))
                 continue
             is_room = there < WAITING_AT_ONCE and not (wanted.cpus and is_behind)
             collides = bool(wanted.cpus and cpus_there) and free_cpus < wanted.cpus + cpus_there
             if is_room and (collides or not verdict.start) and self._may_go(tracked):
-                wait = HostWait(reason) if wanted.cpus and _can_wait_at_host(tracked) else None
+                gates = _limit_alone(tracked)
+                is_to_wait = bool(wanted.cpus or gates.limit) and _can_wait_at_host(tracked)
+                wait = HostWait(reason, gates) if is_to_wait else None
                 tracked.verdict = replace(verdict, start=False, reason=reason, hand_over=True, wait=wait)
                 there, cpus_there = there + 1, cpus_there + wanted.cpus
             elif collides and _can_wait_at_host(tracked) and not tracked.stays_here and is_launching:

@@ -34,7 +34,7 @@ Operation = Callable[..., Any]  # its arguments and its answer are JSON
 WAITER_LOG = "waiter.log"
 """In a home's folder: what its waiter says."""
 
-CHANGEABLE = ("priority", "position", "tries", "begin_us", "after")
+CHANGEABLE = ("priority", "position", "tries", "begin_us", "after", "limit")
 """What may be changed of a job that was handed over."""
 
 _unpacking = threading.Lock()  # the agent's own unpacking is for one thread at a time
@@ -213,7 +213,13 @@ class HostOperations:
         queue, job = self._queue(), str(ticket.get("job"))
         entry = queue.descriptor(leases_folder, home, job)
         document = {**ticket, "leases_folder": leases_folder}
-        self._changed[home, job] = {"tries": 0, "begin_us": None, "after": [], **_changeable(ticket)}
+        self._changed[home, job] = {
+            "tries": 0,
+            "begin_us": None,
+            "after": [],
+            "limit": None,
+            **_changeable(ticket),
+        }
         request = {"act": "wait", "format": channel.format_of(ticket), "ticket": document, "secrets": secrets}
         try:
             channel.insist(home, request, *waiter, descriptor=entry)

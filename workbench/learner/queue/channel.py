@@ -20,8 +20,11 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from workbench.learner.platform import run, system
 from workbench.learner.platform.errors import Failure
 
-FORMAT = 2
+FORMAT = 3
 """The newest of requests that this waiter serves; one that is newer is refused."""
+
+GATES_FORMAT = 2
+"""Of a request with gates, or of an attempt that needs no GPUs or runs in containers."""
 
 PLAIN_FORMAT = 1
 """Of a request that every waiter understands: processes that wait for GPUs, behind no gate."""
@@ -68,9 +71,11 @@ class NoWaiter(Failure):
 
 def format_of(ticket: Mapping[str, Any]) -> int:
     """Return the oldest format of a request that a ticket can be sent with."""
+    if ticket.get("limit") is not None:
+        return FORMAT
     has_gates = ticket.get("begin_us") is not None or bool(ticket.get("after"))
     is_newer = has_gates or not ticket.get("each") or any(key in ticket for key in _OF_CONTAINERS)
-    return FORMAT if is_newer else PLAIN_FORMAT
+    return GATES_FORMAT if is_newer else PLAIN_FORMAT
 
 
 def is_possible() -> bool:

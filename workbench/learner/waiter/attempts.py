@@ -92,7 +92,7 @@ class Ticket(NamedTuple):
         suffixes = (ticket.secrets_suffix, ticket.shell_secrets_suffix)
         names = [*suffixes, *(name for _, name in ticket.learners.values())]
         folders = [ticket.leases_folder, *(folder for folder, _ in ticket.learners.values())]
-        folders += [folder for one in ticket.gates.after for folder in one.folders]
+        folders += [folder for one in ticket.gates.awaited() for folder in one.folders]
         if ticket.each < 0 or not ticket.learners or any(os.sep in name for name in names):
             raise Failure("bad_input", f"The ticket of {ticket.job} says nonsense.")
         if not all(map(os.path.isabs, folders)):
@@ -110,7 +110,7 @@ class Ticket(NamedTuple):
                 priority=int(facts.get("priority", self.priority)),
                 position=float(facts.get("position", self.position)),
                 tries=int(facts.get("tries", self.tries)),
-                gates=TicketGates.parse(facts) if {"begin_us", "after"} <= set(facts) else self.gates,
+                gates=self.gates.changed(facts),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise Failure(
@@ -227,6 +227,8 @@ class WaitingAttempt:
         """The jobs that hold it back, as they were seen last."""
         self.begins_in_us = 0
         """For how long the time of day holds it back."""
+        self.is_over_limit = False
+        """Whether as many of its sweep are under way, or come before it, as may be at once."""
         self._gates = OpenGates()
 
     @property
@@ -256,9 +258,20 @@ class WaitingAttempt:
         self.begins_in_us = remaining_us(self.ticket.gates, now_us)
 
     @property
+    def is_behind(self) -> bool:
+        """Whether a time of day or a job before it held it back when the gates were read last."""
+        return bool(self.closed_by or self.begins_in_us)
+
+    @property
     def is_held_back(self) -> bool:
         """Whether a gate was closed when they were read last."""
-        return bool(self.closed_by or self.begins_in_us)
+        return self.is_behind or self.is_over_limit
+
+    @property
+    def as_awaited(self) -> AwaitedAttempt:
+        """The attempt as those see it whose limit it counts for."""
+        folders = tuple(folder for folder, _ in self.ticket.learners.values())
+        return AwaitedAttempt(self.ticket.job, self.ticket.attempt, True, 0, 0, folders)
 
     @property
     def counts(self) -> bool:

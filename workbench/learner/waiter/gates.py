@@ -1,4 +1,4 @@
-"""What holds an attempt back before it waits for GPUs or CPUs: a time of day, and the jobs that come before it.
+"""What holds an attempt back before it waits for GPUs or CPUs: a time of day, the jobs before it, its sweep's limit.
 
 The controller hands an attempt over with its gates while they are closed. A gate is opened here only where it is
 certain that the controller would open it, too, by what the predecessor's agents recorded at this host. In doubt it
@@ -7,6 +7,7 @@ stays closed, and the controller decides when it is back: it sends the gates ane
 
 from __future__ import annotations
 
+import os
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from workbench.learner.journal import state
@@ -53,12 +54,29 @@ class AwaitedAttempt(NamedTuple):
         )
 
 
+class SweepLimit(NamedTuple):
+    """How many attempts of one sweep may be under way at once."""
+
+    sweep: str
+    """What all of them have in common."""
+    at_most: int
+    others: Tuple[AwaitedAttempt, ...] = ()
+    """Those under way that others may have started; the waiter counts its own by itself."""
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> SweepLimit:
+        """Return what a document says; raises as :meth:`AwaitedAttempt.parse` does."""
+        others = tuple(AwaitedAttempt.parse(one) for one in document.get("others") or ())
+        return cls(str(document["sweep"]), int(document["at_most"]), others)
+
+
 class TicketGates(NamedTuple):
     """What has to be over before an attempt waits for GPUs and CPUs."""
 
     begin_us: Optional[int] = None
     """Not before this time of day, by the host's clock."""
     after: Tuple[AwaitedAttempt, ...] = ()
+    limit: Optional[SweepLimit] = None
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> TicketGates:
@@ -71,7 +89,25 @@ class TicketGates(NamedTuple):
         """
         begin = document.get("begin_us")
         after = tuple(AwaitedAttempt.parse(one) for one in document.get("after") or ())
-        return cls(None if begin is None else int(begin), after)
+        limit = document.get("limit")
+        return cls(
+            None if begin is None else int(begin), after, None if limit is None else SweepLimit.parse(limit)
+        )
+
+    def awaited(self) -> List[AwaitedAttempt]:
+        """List the attempts whose ends are waited for."""
+        return [*self.after, *(() if self.limit is None else self.limit.others)]
+
+    def changed(self, facts: Mapping[str, Any]) -> TicketGates:
+        """Return them as changed facts say; who is older than limits does not lift one.
+
+        Raises:
+            KeyError: something is missing; others as of :meth:`parse`.
+        """
+        if not {"begin_us", "after"} <= set(facts):
+            return self
+        gates = self.parse(facts)
+        return gates if "limit" in facts else gates._replace(limit=self.limit)
 
 
 def lets_go(predecessor: AwaitedAttempt, states: Sequence[State]) -> bool:
@@ -91,6 +127,11 @@ def lets_go(predecessor: AwaitedAttempt, states: Sequence[State]) -> bool:
         return True
     is_clear = not any(one.get("stopped") in _BY_A_PERSON or _is_of_platform(one) for one in states)
     return is_clear and not predecessor.restarts_left
+
+
+def is_over(attempt: AwaitedAttempt, states: Sequence[State]) -> bool:
+    """Say whether all learners of an attempt have ended, however they did. Pure."""
+    return bool(states) and all(_is_end_of(attempt, one) for one in states)
 
 
 def _is_end_of(predecessor: AwaitedAttempt, found: State) -> bool:
@@ -122,6 +163,10 @@ class GateReader:
         """Return those that do not let go yet."""
         return [one for one in predecessors if not lets_go(one, [self._read(path) for path in one.folders])]
 
+    def is_over(self, attempt: AwaitedAttempt) -> bool:
+        """Say whether all learners of an attempt have ended."""
+        return is_over(attempt, [self._read(path) for path in attempt.folders])
+
     def _read(self, folder: str) -> State:
         if folder not in self._states:
             self._states[folder] = state.read(folder)
@@ -140,6 +185,58 @@ class OpenGates:
         closed = reader.closed(left) if left else []
         self._over |= {(one.job, one.attempt) for one in left if one not in closed}
         return closed
+
+
+class SweepCounts:
+    """The attempts of each sweep that are under way at this host."""
+
+    def __init__(self) -> None:
+        self._under_way: Dict[str, Dict[Tuple[str, int], AwaitedAttempt]] = {}
+        self._over: Dict[str, Set[Tuple[str, int]]] = {}
+        """Those that were seen to be over: their folders may be gone since."""
+
+    def begin(self, limit: SweepLimit, attempt: AwaitedAttempt) -> None:
+        """Count an attempt that was started here."""
+        self._under_way.setdefault(limit.sweep, {})[attempt.job, attempt.attempt] = attempt
+
+    def count(
+        self, limits: Iterable[SweepLimit], waiting: Set[Tuple[str, int]], reader: GateReader
+    ) -> Dict[str, int]:
+        """Return how many attempts of each sweep are under way; those that are ``waiting`` are not.
+
+        A sweep of which nobody waits any more is forgotten.
+        """
+        named: Dict[str, Dict[Tuple[str, int], AwaitedAttempt]] = {}
+        for limit in limits:
+            named.setdefault(limit.sweep, {}).update({(one.job, one.attempt): one for one in limit.others})
+        self._over = {sweep: self._over.get(sweep, set()) for sweep in named}
+        for sweep in [*self._under_way]:
+            self._drop_ended(sweep, reader)
+            if not self._under_way[sweep] and sweep not in named:
+                del self._under_way[sweep]
+        found: Dict[str, int] = {}
+        for sweep, others in named.items():
+            over = self._over[sweep]
+            over |= {key for key, one in others.items() if key not in over and reader.is_over(one)}
+            own = self._under_way.get(sweep, {})
+            found[sweep] = len({*own, *others} - over - waiting)
+        return found
+
+    def _drop_ended(self, sweep: str, reader: GateReader) -> None:
+        own = self._under_way[sweep]
+        for key, one in list(own.items()):
+            # One whose folders were removed was deleted, which follows its end.
+            if reader.is_over(one) or not any(map(os.path.isdir, one.folders)):
+                del own[key]
+                if sweep in self._over:
+                    self._over[sweep].add(key)
+
+    def folders(self, limit: SweepLimit) -> Set[str]:
+        """Return the folders of the learners whose ends let the next attempt of a sweep begin."""
+        over = self._over.get(limit.sweep, set())
+        own = self._under_way.get(limit.sweep, {}).values()
+        left = [*own, *(one for one in limit.others if (one.job, one.attempt) not in over)]
+        return {folder for one in left for folder in one.folders}
 
 
 def remaining_us(gates: TicketGates, now_us: int) -> int:

@@ -29,7 +29,7 @@ from workbench.learner.queue.channel import FORMAT, PLAIN_FORMAT, Conversation, 
 from workbench.learner.queue.entries import PREFIX, file_name
 from workbench.learner.queue.line import WAITING_AT_ONCE, HostQueue
 from workbench.learner.waiter.attempts import Key, Ticket, WaitingAttempt
-from workbench.learner.waiter.gates import GateReader
+from workbench.learner.waiter.gates import GateReader, SweepCounts
 from workbench.learner.waiter.start import AttemptStart, Unstartable, forget_secrets
 
 LINGER_SECONDS = 5.0
@@ -93,6 +93,7 @@ class Waiter:
         self._beginning: List[WaitingAttempt] = []
         self._lines: Dict[str, _FolderQueue] = {}
         self._changes = _Changes()
+        self._sweeps = SweepCounts()
         self._count = 0
         self._again_at: List[float] = []
         """When to look again after a change, on the monotonic clock."""
@@ -234,7 +235,7 @@ class Waiter:
             return
         self._waiting[key] = attempt
         forget_secrets(attempt)
-        attempt.read_gates(GateReader(), system.now_us())
+        self._read_gates_of(attempt)
         if not _is_in_line(attempt):
             self._leave_line(attempt)
         elif sum(map(_is_in_line, self._waiting.values())) <= WAITING_AT_ONCE:
@@ -258,7 +259,7 @@ class Waiter:
         for (job, number), attempt in self._waiting.items():
             if job == request.get("job") and request.get("attempt") in (None, number):
                 attempt.ticket = attempt.ticket.changed(facts)
-                attempt.read_gates(GateReader(), system.now_us())
+                self._read_gates_of(attempt)
                 if _is_in_line(attempt):
                     self._line(attempt.ticket.leases_folder).renew(attempt)
                 else:
@@ -318,12 +319,37 @@ class Waiter:
     def _read_gates(self) -> bool:
         """See which attempts are held back by gates; return whether one is not any more."""
         reader, now_us = GateReader(), system.now_us()
-        is_changed = False
+        held_back = [one for one in self._waiting.values() if one.is_held_back]
         for attempt in self._waiting.values():
-            was_held_back = attempt.is_held_back
             attempt.read_gates(reader, now_us)
-            is_changed |= was_held_back and not attempt.is_held_back
-        return is_changed
+        self._read_limits(reader)
+        return not all(one.is_held_back for one in held_back)
+
+    def _read_gates_of(self, attempt: WaitingAttempt) -> None:
+        """See what holds one attempt back, which is new or has other gates."""
+        reader = GateReader()
+        attempt.read_gates(reader, system.now_us())
+        if attempt.ticket.gates.limit is None:
+            attempt.is_over_limit = False
+        else:
+            self._read_limits(reader)
+
+    def _read_limits(self, reader: GateReader) -> None:
+        """See which attempts their sweep's limit holds back: those that come next in their order may go on.
+
+        One that may, and still waits for GPUs or CPUs, counts as one that is under way.
+        """
+        limits = [limit for one in self._waiting.values() if (limit := one.ticket.gates.limit) is not None]
+        if not limits:
+            return
+        counts = self._sweeps.count(limits, set(self._waiting), reader)
+        for one in sorted(self._waiting.values(), key=lambda one: one.order):
+            limit = one.ticket.gates.limit
+            if limit is None or one.is_behind or not one.counts:
+                one.is_over_limit = False
+                continue
+            one.is_over_limit = counts[limit.sweep] >= limit.at_most
+            counts[limit.sweep] += 1
 
     def _start_without_gpus(self) -> None:
         """Start those that need no GPUs and find the CPUs that they ask for, in their order.
@@ -357,6 +383,9 @@ class Waiter:
         """Return the folders of learners whose end somebody waits for: behind a gate, or for CPUs."""
         gated = (one for attempt in self._waiting.values() for one in attempt.closed_by)
         found = {folder for one in gated for folder in one.folders}
+        for attempt in self._waiting.values():
+            if attempt.is_over_limit and attempt.ticket.gates.limit is not None:
+                found |= self._sweeps.folders(attempt.ticket.gates.limit)
         return found.union(self._start.holders if any(one.lacks_cpus for one in self._in_order()) else ())
 
     # GPUs
@@ -417,6 +446,8 @@ class Waiter:
                 attempt.fail(without[0], _sentence(error))
         self._leave(attempt)
         if attempt.learners:
+            if attempt.ticket.gates.limit is not None:
+                self._sweeps.begin(attempt.ticket.gates.limit, attempt.as_awaited)
             self._beginning.append(attempt)
             self._agents_pause_seconds = _AGENT_SECONDS
             self._agents_at = time.monotonic() + _AGENT_SECONDS
