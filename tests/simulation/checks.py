@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from tests.simulation.targets import Learner, SimulatedTarget
 from workbench.job import LEGAL_STEPS, TERMINAL, LearnerPhase, State, exit_code_of, short_id
 from workbench.paths import Home
+from workbench.spec import SWEEP_LABEL
 from workbench.store.db.database import Store
 from workbench.store.queries.jobs import job
 
@@ -82,8 +83,23 @@ class Checks:
             comes_before = f"{other.ref.job_id}:completed" in one.spec.after
             if comes_before and other.runs and not other.is_hidden:
                 raise Violation(f"{one.name} comes after {other.name}, which runs")
+        self._check_limit(one)
         if target.held() > target.slots and not self._world.chance.is_active("capacity"):
             raise Violation(f"{target.name} has {target.slots} GPUs, and {target.held()} are held")
+
+    def _check_limit(self, one: Learner) -> None:
+        """No more attempts of a sweep run at once than may."""
+        sweep = one.spec.labels.get(SWEEP_LABEL)
+        if sweep is None or one.spec.at_most is None:
+            return
+        running = {
+            (other.ref.job_id, other.ref.attempt)
+            for other in self._world.all_learners()
+            if other.runs and not other.is_hidden and other.spec.labels.get(SWEEP_LABEL) == sweep
+        }
+        others = running - {(one.ref.job_id, one.ref.attempt)}
+        if len(others) >= one.spec.at_most:
+            raise Violation(f"{one.name} starts while {len(others)} of its sweep run")
 
     # After each transaction
 

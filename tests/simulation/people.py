@@ -12,7 +12,7 @@ from workbench.controller.client.requests import ask
 from workbench.controller.client.submission import Submission, submit
 from workbench.errors import FabricError
 from workbench.job import TERMINAL, JobId, State, short_id
-from workbench.spec import Framework, JobSpec
+from workbench.spec import SWEEP_LABEL, Framework, JobSpec
 from workbench.store.db.database import Store
 from workbench.store.queries.jobs import job
 
@@ -25,6 +25,9 @@ PATIENCE_SECONDS: Final = 3000.0
 
 CROWDED: Final = 0.3
 """In how many histories all jobs want the GPUs of one host, so that they wait there."""
+
+SWEPT: Final = 0.3
+"""In how many histories most jobs belong to a sweep, of which only some may run at once."""
 
 LETTERS: Final = "abcdefghjkmnpqrstuvwxyz"
 
@@ -41,6 +44,9 @@ class People:
         """Jobs of which their command said that they were not submitted."""
         self.is_over = False
         self._are_crowded = world.chance.of("crowds").random() < CROWDED
+        sweeps = world.chance.of("sweeps")
+        self._are_swept = sweeps.random() < SWEPT
+        self._at_most = 1 + int(sweeps.random() * 3)
         self._ids = [JobId(f"training-aaaaaaa{LETTERS[n // 23]}{LETTERS[n % 23]}") for n in range(jobs)]
 
     def target_name(self, job_id: str) -> str:
@@ -96,6 +102,7 @@ class People:
             mode = "completed" if draw.random() < 0.5 else "ended"
             after = f"{earlier[int(draw.random() * len(earlier))]}:{mode}"
         learners = 1 if draw.random() < 0.6 else 2 + int(draw.random() * 2)
+        sweep = self._sweep(target.name)
         spec = JobSpec(
             name="simulated",
             framework=FRAMEWORK,
@@ -109,6 +116,8 @@ class People:
             settle_seconds=1.0 + int(draw.random() * 5),
             ends_when="first" if draw.random() < 0.6 else "all",
             after=(after,) if after else (),
+            labels={SWEEP_LABEL: sweep} if sweep else {},
+            at_most=self._at_most if sweep else None,
         )
         world.checks.allow(job_id, spec.max_restarts, spec.max_platform_restarts)
 
@@ -119,10 +128,18 @@ class People:
         world.story(
             f"{short_id(job_id)} is submitted to {target.name}: {learners} learners, {spec.gpus} GPUs each, "
             f"restarts {spec.max_restarts} and {spec.max_platform_restarts}{', after ' + after if after else ''}"
+            f"{f', {self._at_most} at most of the sweep {sweep}' if sweep else ''}"
         )
         self._process(f"submit of {short_id(job_id)}", work, lambda: self.refused.add(job_id))
         if chance.is_active("people"):
             world.scheduler.after(chance.between("when people act", 0.0, 30.0), lambda: self._act(job_id))
+
+    def _sweep(self, target: str) -> str:
+        """Return the sweep that a job belongs to; most sweeps are at one target alone."""
+        draw = self._world.chance.of("sweeps")
+        if not self._are_swept or draw.random() < 0.3:
+            return ""
+        return "everywhere" if draw.random() < 0.1 else f"at {target}"
 
     def _act(self, job_id: JobId) -> None:
         world, chance = self._world, self._world.chance

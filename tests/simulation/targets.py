@@ -7,13 +7,22 @@ runners promise; ``tests.simulation.test_contract`` runs one script against it a
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from runners.interface import AttemptRef, HostGates, LearnerRef, LearnerStatus, Predecessor, StopRequest
+from runners.interface import (
+    AttemptRef,
+    HostGates,
+    LearnerRef,
+    LearnerStatus,
+    Predecessor,
+    StopRequest,
+    SweepLimit,
+)
 from tests.simulation.chance import Chance
 from tests.simulation.tasks import Scheduler, Waiters
 from workbench.job import LearnerPhase, Reason, short_id
@@ -178,6 +187,8 @@ class SimulatedTarget:
         """Slots that a launch under way has taken, and whose learners are not there yet."""
         self.gates: dict[str, HostGates] = {}
         """By job: what holds back one that the waiter has."""
+        self._begun_by_waiter: dict[str, list[AttemptRef]] = {}
+        """By sweep: the attempts with its limit that this waiter has started."""
         self.clock_us = 0
         """How far its clock is ahead."""
         self.is_up = True
@@ -265,6 +276,7 @@ class SimulatedTarget:
     def kill_waiter(self) -> None:
         """Kill the waiter: what it was to start is cut off."""
         gone = [one for one in self.learners.values() if one.waits_for_slots and one.is_handed_over]
+        self._begun_by_waiter.clear()
         for one in gone:
             one.waits_for_slots, one.is_cut_off = False, True
         if gone:
@@ -276,12 +288,45 @@ class SimulatedTarget:
         for one in self.learners.values():
             if one.waits_for_slots and one.is_handed_over:
                 waiting.setdefault((one.ref.job_id, one.ref.attempt), []).append(one)
-        for (job_id, _), learners in waiting.items():
-            fits = sum(one.spec.gpus for one in learners) <= self.free() and self._has_cpus(learners)
-            if fits and self._are_open(self.gates.get(job_id, NO_GATES)):
+        counts = self._under_way(
+            [self.gates.get(job_id, NO_GATES).limit for job_id, _ in waiting], set(waiting)
+        )
+        for (job_id, attempt), learners in waiting.items():
+            gates = self.gates.get(job_id, NO_GATES)
+            if not self._are_open(gates):
+                continue
+            if gates.limit is not None:
+                counts[gates.limit.sweep] += 1
+                if counts[gates.limit.sweep] > gates.limit.at_most:
+                    continue
+            if sum(one.spec.gpus for one in learners) <= self.free() and self._has_cpus(learners):
+                if gates.limit is not None:
+                    ref = AttemptRef(learners[0].ref.home, job_id, attempt, learners[0].spec.learners)
+                    self._begun_by_waiter.setdefault(gates.limit.sweep, []).append(ref)
                 for one in learners:
                     self._begin(one)
                 self.tell()
+
+    def _under_way(self, limits: Sequence[SweepLimit | None], waiting: set[tuple[str, int]]) -> Counter[str]:
+        """Count the attempts of each sweep that the waiter has started, or others have by what it was given."""
+        known: dict[str, set[AttemptRef]] = {}
+        for limit in limits:
+            if limit is not None:
+                known.setdefault(limit.sweep, set()).update(limit.others)
+        for sweep, attempts in self._begun_by_waiter.items():
+            known.setdefault(sweep, set()).update(one for one in attempts if self.of(one))
+        return Counter(
+            {
+                sweep: sum(
+                    not ((one.job_id, one.attempt) in waiting or self._is_over(one)) for one in attempts
+                )
+                for sweep, attempts in known.items()
+            }
+        )
+
+    def _is_over(self, attempt: AttemptRef) -> bool:
+        awaited = waiter_gates.AwaitedAttempt(attempt.job_id, attempt.attempt, True, 0, 0, ())
+        return waiter_gates.is_over(awaited, self._records_of(attempt))
 
     def _has_cpus(self, learners: Sequence[Learner]) -> bool:
         wanted = sum(one.spec.cpus or 0.0 for one in learners)
@@ -305,9 +350,12 @@ class SimulatedTarget:
             before.platform_restarts_left,
             (),
         )
+        return waiter_gates.lets_go(predecessor, self._records_of(attempt))
+
+    def _records_of(self, attempt: AttemptRef) -> list[dict[str, Any]]:
         numbers = range(1, attempt.learners + 1)
         refs = [LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number) for number in numbers]
-        return waiter_gates.lets_go(predecessor, [self._record_of(ref) for ref in refs])
+        return [self._record_of(ref) for ref in refs]
 
     def _record_of(self, ref: LearnerRef) -> dict[str, Any]:
         """Return what a learner's agent has recorded in its folder."""
