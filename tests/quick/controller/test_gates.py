@@ -18,7 +18,7 @@ from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.loop.queue import Gates
 from workbench.job import Intent, JobId, LearnerPhase, Reason, State
 from workbench.learner.queue.line import WAITING_AT_ONCE
-from workbench.spec import JobSpec
+from workbench.spec import ImageBuild, JobSpec
 from workbench.store.db.rows import WATCHED, TargetRef
 from workbench.store.queries.home_queue import QueuePosition
 from workbench.time_expressions import local_iso
@@ -37,6 +37,11 @@ def job(
     tracked.is_handed_over = waits
     tracked.stands_at(QueuePosition(tracked.spec.priority, 1.0))
     return tracked
+
+
+def container(*after: str, name: str = "b", **keys: Any) -> TrackedJob:
+    """A container job at the box."""
+    return job(name, of=spec(after=after, **keys), target=replace(BOX, runner="container"))
 
 
 def hold(*jobs: TrackedJob) -> list[TrackedJob]:
@@ -107,6 +112,15 @@ def test_its_host_learns_whose_end_it_waits_for_and_which_attempts_may_follow() 
     [
         pytest.param(job("b", of=spec(begin=LATER)), True, id="a time"),
         pytest.param(job("b", of=spec(begin=LATER), target=replace(BOX, runner="pod")), False, id="a pod"),
+        pytest.param(container(begin=LATER), True, id="a container"),
+        pytest.param(container(begin=LATER, image_pull="always"), False, id="an image pulled at each start"),
+        pytest.param(container("a:completed"), True, id="an image that its host may have"),
+        pytest.param(container("a:completed", build=ImageBuild()), True, id="an image that may be built"),
+        pytest.param(
+            container("a:completed", image_pull="always"),
+            False,
+            id="an image that the job before it may push",
+        ),
         pytest.param(
             job("b", of=spec(begin=LATER), target=replace(BOX, options={"on_demand": {"start": "up"}})),
             False,
@@ -198,6 +212,21 @@ def test_who_asks_for_cpus_is_given_to_a_host_once_that_knows_all_who_have_some(
     hold(starts, b)
 
     assert is_given(b)
+
+
+def test_processes_and_containers_are_given_past_no_launch_of_each_other_that_takes_cpus() -> None:
+    for starts, waits in (
+        (job("a", of=spec(cpus=2.0)), container(begin=LATER, cpus=2.0)),
+        (container(name="a", cpus=2.0), job("b", of=spec(begin=LATER, cpus=2.0))),
+    ):
+        starts.row = replace(starts.row, state=State.PENDING)
+        starts.call(Operation.LAUNCH)
+        hold(starts, waits)
+        assert not is_given(waits)
+
+        starts.launched(0.0)
+        hold(starts, waits)
+        assert is_given(waits)
 
 
 def test_one_that_its_host_did_not_take_is_not_tried_again() -> None:

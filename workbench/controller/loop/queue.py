@@ -163,9 +163,7 @@ class Gates:
             return False
         if tracked.spec.at_most is not None and _sweep(tracked):
             return False  # who counts those under way opens its gates, too
-        if gates.after and (
-            _may_be_stale(tracked) or not all(self._is_seen(one, tracked) for one in gates.after)
-        ):
+        if _may_be_stale(tracked, gates) or not all(self._is_seen(one, tracked) for one in gates.after):
             return False
         if tracked.spec.cpus and _prepares_with_cpus(self._context.jobs.values(), machine):
             return False
@@ -231,17 +229,18 @@ def _can_wait_at_host(tracked: TrackedJob) -> bool:
     return can is not None and can.hands_over and can.heeds_wait
 
 
-def _may_be_stale(tracked: TrackedJob) -> bool:
-    """Say whether what a launch brings may be made by the jobs before it: it is brought after their end then.
+def _may_be_stale(tracked: TrackedJob, gates: HostGates) -> bool:
+    """Say whether what a launch brings may be another thing once its gates are open: it is brought then.
 
     Code, secrets and the checkpoint that a job begins with are those of the submission, and data is brought by its
-    agent as it begins. That leaves packages which lie in a folder or are fetched from an address, and images.
+    agent as it begins. That leaves an image that is to be pulled at each start, and, since the jobs before it may make
+    them, packages which lie in a folder or are fetched from an address. Of other images the launch knows more.
     """
     spec = tracked.spec
     can = capabilities_of(tracked.row.target.runner)
-    if can is not None and can.uses_image and (spec.build is not None or spec.image_pull != "never"):
+    if can is not None and can.uses_image and spec.image_pull == "always":
         return True
-    return spec.python == "requirements" and any(map(_names_a_path, spec.requirements))
+    return bool(gates.after) and spec.python == "requirements" and any(map(_names_a_path, spec.requirements))
 
 
 def _names_a_path(requirement: str) -> bool:
