@@ -153,6 +153,16 @@ def need_image(engine: Engine, request: LaunchRequest, progress: LaunchProgress)
     return found
 
 
+def is_settled(engine: Engine, request: LaunchRequest) -> bool:
+    """Say whether a launch uses the image that is there now, or one that its digest names.
+
+    What is still to be pulled or built may become another one by the time at which the job can start.
+    """
+    if request.spec.build is None and "@" in image_of(request):
+        return True
+    return request.spec.image_pull != "always" and engine.image(image_of(request)) is not None
+
+
 def image_document(request: LaunchRequest, image: Mapping[str, Any]) -> dict[str, Any]:
     """Return what ``environment.json`` records about an attempt's image."""
     return {

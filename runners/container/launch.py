@@ -17,13 +17,13 @@ from backends.contract.host import Host
 from runners.container.engine import Engine
 from runners.container.environment import ENVIRONMENT, MODEL, folders, inside_folder
 from runners.container.fill_plan import PlanValues, program_of
-from runners.container.image import image_document, need_image
+from runners.container.image import image_document, is_settled, need_image
 from runners.container.limits import Limits, is_refused, tries
 from runners.container.permissions import grant_access, user_of
 from runners.container.plan import acts_of, labels, network_name, ref_of_labels, refusals
 from runners.container.requirements import EnvironmentBuild, ImageEnvironment
 from runners.container.stores import link_of, own_folders
-from runners.interface import LaunchPlan, LaunchProgress, LaunchRequest
+from runners.interface import HostWait, LaunchPlan, LaunchProgress, LaunchRequest
 from runners.shared.agents import Agent, upload_agent
 from runners.shared.bind_mounts import refuse_missing
 from runners.shared.code import deploy_code
@@ -120,11 +120,14 @@ class ContainerLaunch:
         waiting = self._agent_starts.pending()
         if not waiting:
             return
+        wait = self._request.wait
+        if wait is not None:
+            self._check_can_wait(wait)
         self._refuse()
         image = need_image(self._engine, self._request, self._progress)
         filling = self._prepare(waiting, image)
-        if self._request.wait is not None:
-            self._hand_over(waiting, filling, SlotsBusy(self._request.wait.reason))
+        if wait is not None:
+            self._hand_over(waiting, filling, SlotsBusy(wait.reason))
             return
         try:
             leased = lease(self._request, waiting, self._host, self._site)
@@ -143,6 +146,20 @@ class ContainerLaunch:
                 self._clear(waiting)
         self._agent_starts.await_begun(waiting)
         self._await_starts()
+
+    def _check_can_wait(self, wait: HostWait) -> None:
+        """Raise SlotsBusy where nothing may be prepared ahead: the controller keeps the job waiting.
+
+        Nobody could start it without Python. The jobs before it may make what its image is pulled or built from.
+        """
+        if not self._site.python:
+            raise SlotsBusy(wait.reason)
+        if wait.gates.after and not is_settled(self._engine, self._request):
+            how = "built" if self._request.spec.build else "pulled"
+            image = image_of(self._request)
+            raise SlotsBusy(
+                f"{wait.reason}; it waits here, not there: the image {image} is {how} after the jobs before it"
+            )
 
     def _refuse(self) -> None:
         """Refuse the job if a retry cannot help."""
@@ -255,8 +272,10 @@ class ContainerLaunch:
         # Its name may stand for another image by then, and this one was prepared for.
         document["Image"] = filling.image["Id"]
         network = network_name(attempt)
+        wait = self._request.wait
         return {
             "document": document,
+            "is_after": wait is not None and bool(wait.gates.after),
             "podman": "DeviceRequests" in document["HostConfig"] and self._engine.is_podman,
             "home": attempt.home,
             # Made when it starts: an engine has addresses for some thirty networks, of all its users.

@@ -23,6 +23,7 @@ CONTAINER: Final = Capabilities(
     shell=True,
     copy=True,
     hands_over=True,
+    heeds_wait=True,
     ports=True,
     names_resolve=True,
     builds_images=True,

@@ -1,4 +1,4 @@
-"""Container jobs that wait for GPUs are given to this machine, which starts them with no controller there."""
+"""Container jobs that wait are given to this machine, which starts them with no controller there."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import stat
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from tests.stubs import pretend
 from tests.support.controllers import alive, answers, kill, log_of
 from tests.support.engine import containers_of
 from tests.support.images import BUSYBOX, BUSYBOX_PROGRAM, DEBIAN, applets, tree
-from tests.support.real_jobs import Ground
+from tests.support.real_jobs import PROCESS, Ground
 from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
 from workbench.errors import BackendUnreachable
@@ -31,11 +32,15 @@ from workbench.learner.platform import leases
 from workbench.learner.queue.entries import read_entries
 from workbench.paths import Home, leases_folder
 from workbench.store.db.rows import TargetRef
+from workbench.store.queries.jobs import transitions
 
 UNIQUE = uuid.uuid4().hex[:8]
 """Other tests at the same time pretend other GPUs on the same engine."""
 
 GPUS = [f"GPU-{UNIQUE}-{number}" for number in (1, 2)]
+ALL = 1000.0
+"""More CPUs than any machine has: a job that asks for them gets all, alone."""
+
 CANARY = "canary-5e1"
 
 
@@ -285,3 +290,202 @@ def test_a_launch_that_is_cut_off_before_the_hand_over_is_repeated(
         runner.close()
         host.close()
     assert at_the_engine(name) == []
+
+
+CONTAINER = TargetRef("local", "local", "container")
+BOTH_RUNNERS = pytest.mark.parametrize("target", [PROCESS, CONTAINER], ids=["process", "container"])
+UNTIL_ASKED = "echo ready; until [ -e $RESULT_DIR/end ]; do sleep 0.05; done"
+
+
+def first(ground: Ground, target: TargetRef, then: str = "true", **keys: object) -> str:
+    """Start a job that runs until its end is asked for."""
+    job_id = ground.submit(f"{UNTIL_ASKED}; {then}", image=BUSYBOX, target=target, **keys)
+    ground.prints(job_id, "ready")
+    return job_id
+
+
+def let_end(ground: Ground, job_id: str) -> None:
+    (ground.home.job(job_id).results / "end").touch()
+
+
+def behind(ground: Ground, before: str, command: str = "echo ran", **keys: object) -> str:
+    """Submit a container job that comes after another one, and wait until it waits at the machine."""
+    return give(ground, command, gpus=0, after=(f"{before}:completed",), **keys)
+
+
+def times_of(ground: Ground, *jobs: str) -> list[int]:
+    """Return when each of these jobs began and ended, by their agents."""
+    return [int(str(state_of(ground, one)[name])) for one in jobs for name in ("started_us", "ended_us")]
+
+
+@BOTH_RUNNERS
+def test_a_chain_with_containers_runs_to_its_end_while_no_controller_is_there(
+    ground: Ground, target: TargetRef
+) -> None:
+    a = first(ground, target)
+    b = behind(ground, a, learners=2, ends_when="all")
+    c = ground.submit("echo ran", target=PROCESS, after=(f"{b}:completed",))
+    await_given(ground, c)
+    assert at_the_engine(b) == []
+    kill(answers(ground.home).pid)
+
+    let_end(ground, a)
+    for one in (a, b, c):
+        await_phase(ground, one, "exited")
+    assert status(ground.home) is None
+    times = times_of(ground, a, b, c)
+    assert times == sorted(times)
+
+    ensure_controller(ground.home)
+    rows = [ground.ends(one) for one in (a, b, c)]
+    assert [(row.state, row.attempt) for row in rows] == [(State.COMPLETED, 1)] * 3
+    assert [ground.output(one) for one in (b, c)] == ["ran\n"] * 2
+    until(lambda: at_the_engine(b) == [], lambda: f"{at_the_engine(b)}")
+
+
+def test_a_container_begins_at_its_time_while_no_controller_is_there(ground: Ground) -> None:
+    begin = datetime.now().astimezone() + timedelta(seconds=12)
+    job_id = give(ground, "true", gpus=0, begin=begin.isoformat())
+    assert at_the_engine(job_id) == []
+    kill(answers(ground.home).pid)
+
+    await_phase(ground, job_id, "exited")
+
+    assert times_of(ground, job_id)[0] >= begin.timestamp() * 1e6
+    ensure_controller(ground.home)
+    assert ground.ends(job_id).state is State.COMPLETED
+
+
+@BOTH_RUNNERS
+def test_containers_and_processes_take_the_same_cpus_one_after_the_other_while_no_controller_is_there(
+    ground: Ground, target: TargetRef
+) -> None:
+    a = first(ground, target, cpus=ALL)
+    b = give(ground, "true", gpus=0, cpus=ALL)
+    c = ground.submit("true", target=PROCESS, cpus=ALL)
+    await_given(ground, c)
+    assert at_the_engine(b) == []
+    kill(answers(ground.home).pid)
+    let_end(ground, a)
+
+    for one in (b, c):
+        await_phase(ground, one, "exited")
+
+    began_or_ended = times_of(ground, b, c)
+    assert began_or_ended == sorted(began_or_ended)
+    assert json.loads(ground.learner(b).launch.read_text())["reserved_cpus"] == ALL
+
+
+@pytest.mark.parametrize(
+    ("waits", "starts"), [(PROCESS, CONTAINER), (CONTAINER, PROCESS)], ids=["a process", "a container"]
+)
+def test_what_could_start_is_started_by_its_host_where_another_waits_there_for_the_same_cpus(
+    ground: Ground, waits: TargetRef, starts: TargetRef
+) -> None:
+    b = give(ground, "true", gpus=0, target=waits, begin="2090-01-01T00:00:00+00:00", cpus=ALL)
+
+    c = ground.submit("true", image=BUSYBOX, target=starts, cpus=ALL)
+
+    assert ground.ends(c).state is State.COMPLETED
+    texts = [one.text for one in transitions(ground.store, c) if one.state == State.PENDING]
+    assert texts[0] == "waits at its host, which starts it"
+    assert ground.row(b).state is State.QUEUED
+
+
+@pytest.mark.parametrize("kind", ["halt", "delete"])
+def test_a_container_behind_a_gate_is_stopped_at_its_host_and_leaves_nothing(
+    ground: Ground, kind: str
+) -> None:
+    a = first(ground, PROCESS)
+    b = behind(ground, a, learners=2, secret_values={"TOKEN": CANARY})
+
+    ground.ask(b, kind)
+
+    if kind == "delete":
+        until(lambda: not ground.home.job(b).path.exists(), lambda: log_of(ground.home))
+    else:
+        row = ground.ends(b)
+        assert (row.state, row.started_us, state_of(ground, b)["phase"]) == (State.HALTED, None, "exited")
+    let_end(ground, a)
+    ground.ends(a)
+    assert at_the_engine(b) == []
+    assert not list(Path(secret_folder()).glob(f"{ground.uuid}*"))
+
+
+def test_a_container_after_a_job_that_failed_alone_never_runs_and_fails_when_the_controller_is_back(
+    ground: Ground,
+) -> None:
+    a = first(ground, CONTAINER, "exit 3")
+    b = behind(ground, a)
+    kill(answers(ground.home).pid)
+    let_end(ground, a)
+    await_phase(ground, a, "exited")
+    assert state_of(ground, b)["waiting"]
+
+    ensure_controller(ground.home)
+
+    row = ground.ends(b)
+    assert (row.state, row.reason.code, row.started_us) == (State.FAILED, "C105", None)
+    assert "which failed" in row.reason.text
+    assert at_the_engine(b) == []
+
+
+@pytest.fixture
+def own_image() -> Iterator[str]:
+    """The name of an image that there is not yet."""
+    name = f"fabric-test/made-{UNIQUE}-{uuid.uuid4().hex[:8]}:1"
+    yield name
+    subprocess.run(["docker", "rmi", name], capture_output=True)
+
+
+def name_image(image: str, name: str) -> None:
+    subprocess.run(["docker", "tag", image, name], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("image_pull", ["never", "missing"])
+def test_an_image_that_the_job_before_it_makes_is_the_one_it_runs_in(
+    ground: Ground, own_image: str, image_pull: str
+) -> None:
+    a = first(ground, PROCESS)
+    b = ground.submit("echo ran", image=own_image, image_pull=image_pull, after=(f"{a}:completed",))
+    until(
+        lambda: any("it waits here, not there" in one.text for one in transitions(ground.store, b)),
+        lambda: log_of(ground.home),
+    )
+    name_image(BUSYBOX, own_image)
+    let_end(ground, a)
+
+    row = ground.ends(b)
+    assert (row.state, row.attempt, ground.output(b)) == (State.COMPLETED, 1, "ran\n")
+
+
+def test_an_image_that_the_job_before_it_makes_anew_is_run_by_the_next_attempt(
+    ground: Ground, own_image: str
+) -> None:
+    name_image(BUSYBOX, own_image)
+    a = first(ground, PROCESS)
+    which = "[ -e /bin/bash ] && echo new || echo old"
+    b = behind(ground, a, which, image=own_image, max_platform_restarts=1)
+    name_image(DEBIAN, own_image)
+    let_end(ground, a)
+
+    assert ground.ends(b, attempt=2).state is State.COMPLETED
+    assert (ground.output(b), ground.output(b, attempt=2)) == ("", "new\n")
+    reasons = [one.text for one in transitions(ground.store, b)]
+    assert any(f"The image {own_image} became another one" in text for text in reasons), reasons
+
+
+def test_an_image_that_is_removed_while_the_job_before_it_runs_is_its_reason(
+    ground: Ground, own_image: str
+) -> None:
+    name_image(BUSYBOX, own_image)
+    a = first(ground, PROCESS)
+    b = behind(ground, a, image=own_image)
+    subprocess.run(["docker", "rmi", own_image], check=True, capture_output=True)
+    let_end(ground, a)
+
+    row = ground.ends(b)
+    assert (row.state, row.reason.text) == (
+        State.FAILED,
+        f"The image {own_image} was removed in the meantime.",
+    )

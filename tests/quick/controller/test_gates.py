@@ -15,10 +15,10 @@ from workbench.controller.decide.model import BackendTrouble, Operation
 from workbench.controller.decide.scheduler import QueueVerdict
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
-from workbench.controller.loop.queue import Gates
+from workbench.controller.loop.queue import HOST_PATH, Gates
 from workbench.job import Intent, JobId, LearnerPhase, Reason, State
 from workbench.learner.queue.line import WAITING_AT_ONCE
-from workbench.spec import JobSpec
+from workbench.spec import DataStore, Framework, ImageBuild, JobSpec
 from workbench.store.db.rows import WATCHED, TargetRef
 from workbench.store.queries.home_queue import QueuePosition
 from workbench.time_expressions import local_iso
@@ -37,6 +37,11 @@ def job(
     tracked.is_handed_over = waits
     tracked.stands_at(QueuePosition(tracked.spec.priority, 1.0))
     return tracked
+
+
+def container(*after: str, name: str = "b", **keys: Any) -> TrackedJob:
+    """A container job at the box."""
+    return job(name, of=spec(after=after, **keys), target=replace(BOX, runner="container"))
 
 
 def hold(*jobs: TrackedJob) -> list[TrackedJob]:
@@ -107,6 +112,15 @@ def test_its_host_learns_whose_end_it_waits_for_and_which_attempts_may_follow() 
     [
         pytest.param(job("b", of=spec(begin=LATER)), True, id="a time"),
         pytest.param(job("b", of=spec(begin=LATER), target=replace(BOX, runner="pod")), False, id="a pod"),
+        pytest.param(container(begin=LATER), True, id="a container"),
+        pytest.param(container(begin=LATER, image_pull="always"), False, id="an image pulled at each start"),
+        pytest.param(container("a:completed"), True, id="an image that its host may have"),
+        pytest.param(container("a:completed", build=ImageBuild()), True, id="an image that may be built"),
+        pytest.param(
+            container("a:completed", image_pull="always"),
+            False,
+            id="an image that the job before it may push",
+        ),
         pytest.param(
             job("b", of=spec(begin=LATER), target=replace(BOX, options={"on_demand": {"start": "up"}})),
             False,
@@ -132,6 +146,43 @@ def test_its_host_learns_whose_end_it_waits_for_and_which_attempts_may_follow() 
 )
 def test_what_could_be_prepared_wrongly_or_at_a_cost_waits_here(tracked: TrackedJob, expected: bool) -> None:
     hold(job("a", State.PROCESSING), tracked)
+
+    assert is_given(tracked) is expected
+
+
+def reads(job_id: str, image: str, **fields: Any) -> JobSpec:
+    """The specification of a job that reads the results of another one."""
+    store = DataStore("data", HOST_PATH, "results", connection={"path": f"/home/jobs/{job_id}"})
+    return in_image(image, data_stores=(store,), **fields)
+
+
+def in_image(image: str, **fields: Any) -> JobSpec:
+    return replace(spec(**fields), framework=Framework(version=image, command="true"))
+
+
+@pytest.mark.parametrize(
+    ("runner", "of", "expected"),
+    [
+        pytest.param("container", reads("a", "one", after=("a:completed",)), True, id="the same image"),
+        pytest.param("container", reads("a", "two", after=("a:completed",)), False, id="another image"),
+        pytest.param("process", reads("a", "one", after=("a:completed",)), False, id="a process"),
+        pytest.param("process", reads("b", "one", after=("a:completed",)), True, id="another job's files"),
+        pytest.param("container", in_image("two", after=("a:completed",)), True, id="it reads nothing of it"),
+        pytest.param(
+            "container",
+            reads("a", "one", after=("a:completed",), build=ImageBuild()),
+            False,
+            id="an image that is built",
+        ),
+    ],
+)
+def test_who_reads_what_a_container_before_it_writes_goes_ahead_as_the_same_user_alone(
+    runner: str, of: JobSpec, expected: bool
+) -> None:
+    before = job("a", State.PROCESSING, of=in_image("one"), target=replace(BOX, runner="container"))
+    tracked = job("c", of=of, target=replace(BOX, runner=runner))
+
+    hold(before, tracked)
 
     assert is_given(tracked) is expected
 
@@ -335,6 +386,21 @@ def test_who_asks_for_cpus_is_given_to_a_host_once_that_knows_all_who_have_some(
     hold(starts, b)
 
     assert is_given(b)
+
+
+def test_processes_and_containers_are_given_past_no_launch_of_each_other_that_takes_cpus() -> None:
+    for starts, waits in (
+        (job("a", of=spec(cpus=2.0)), container(begin=LATER, cpus=2.0)),
+        (container(name="a", cpus=2.0), job("b", of=spec(begin=LATER, cpus=2.0))),
+    ):
+        starts.row = replace(starts.row, state=State.PENDING)
+        starts.call(Operation.LAUNCH)
+        hold(starts, waits)
+        assert not is_given(waits)
+
+        starts.launched(0.0)
+        hold(starts, waits)
+        assert is_given(waits)
 
 
 def test_one_that_its_host_did_not_take_is_not_tried_again() -> None:

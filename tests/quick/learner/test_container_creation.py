@@ -19,6 +19,8 @@ class MemoryEngine:
     def __init__(self) -> None:
         self.containers: dict[str, dict[str, Any]] = {}
         self.networks: set[str] = set()
+        self.images: dict[str, str] = {}
+        """Their ids by name."""
         self.has_addresses = True
         self.asked: list[tuple[str, str, Any]] = []
 
@@ -34,6 +36,10 @@ class MemoryEngine:
             if not self.has_addresses:
                 raise EngineRefused(500, "could not find an available, non-overlapping IPv4 address pool")
             self.networks.add(body["Name"])
+        elif kind == "images" and name not in self.images:
+            raise EngineRefused(404, "No such image")
+        elif kind == "images":
+            return {"Id": self.images[name]}
         elif kind == "networks" and name not in self.networks:
             raise EngineRefused(404, "no such network")
         elif kind == "networks":
@@ -165,3 +171,26 @@ def test_what_an_engine_refuses_has_a_reason(status: int, message: str, text: st
 
     assert text in found[0]
     assert found[1] == code
+
+
+@pytest.mark.parametrize(
+    ("images", "text"),
+    [
+        ({"image:1": "sha256:1"}, ""),
+        (
+            {"image:1": "sha256:2"},
+            "The image image:1 became another one while the job waited for those before it.",
+        ),
+        ({}, "The image image:1 was removed in the meantime."),
+    ],
+)
+def test_an_image_that_the_jobs_before_it_changed_is_not_the_one_a_job_was_prepared_for(
+    images: dict[str, str], text: str
+) -> None:
+    engine = MemoryEngine()
+    engine.images = images
+
+    reason = creation.other_image(engine.ask, "image:1", "sha256:1")
+
+    assert (reason or ("", "", ""))[0] == text
+    assert reason is None or reason[1] == "S101"

@@ -239,7 +239,7 @@ def test_a_ticket_says_the_limit_of_its_sweep() -> None:
 
     other = AwaitedAttempt("training-a", 2, True, 1, 1, ("/a/1", "/a/2"))
     assert found.gates == TicketGates(7, (), SweepLimit("s", 4, (other,)))
-    changed = {"begin_us": None, "after": []}
+    changed: dict[str, Any] = {"begin_us": None, "after": []}
     assert found.changed({**changed, "limit": {"sweep": "s", "at_most": 2}}).gates.limit == SweepLimit("s", 2)
     assert found.changed({**changed, "limit": None}).gates == TicketGates()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from pathlib import Path
 from typing import Final
 
 from runners.interface import AttemptRef, HostGates, HostTurn, HostWait, Predecessor, SweepLimit
@@ -34,6 +35,8 @@ from workbench.values import dataclass
 
 ENDED: Final = ":ended"
 
+HOST_PATH: Final = "host_path"
+"""The type of a data store that is a folder of the host, as the results of another job are."""
 
 AHEAD_AT_ONCE: Final = 2
 """How many jobs of a machine are prepared at once ahead of their turn: fewer than are launched at once, since one that
@@ -162,9 +165,9 @@ class Gates:
             return False
         if tracked.spec.at_most is not None and _sweep(tracked) and gates.limit is None:
             return False  # its host would count those of its sweep that are under way there, and no others
-        if gates.after and (
-            _may_be_stale(tracked) or not all(self._is_seen(one, tracked) for one in gates.after)
-        ):
+        if _may_be_stale(tracked, gates) or not all(self._is_seen(one, tracked) for one in gates.after):
+            return False
+        if any(self._reads_files_of(one, tracked) for one in gates.after):
             return False
         if tracked.spec.cpus and _prepares_with_cpus(self._context.jobs.values(), machine):
             return False
@@ -185,6 +188,25 @@ class Gates:
         can = capabilities_of(theirs.runner)
         is_same_home = theirs.home(self._context.uuid) == own.home(self._context.uuid)
         return is_there and is_same_home and can is not None and can.needs == "host"
+
+    def _reads_files_of(self, predecessor: Predecessor, tracked: TrackedJob) -> bool:
+        """Say whether a job reads the results of a container before it, which may have written as another user.
+
+        Those files become our user's when the controller sees that container's end. Who runs in the same image is the
+        same user.
+        """
+        known = self._context.jobs.get(predecessor.attempt.job_id)
+        if known is None or not _uses_image(known):
+            return False
+        theirs, own = known.spec, tracked.spec
+        is_same_image = (theirs.framework.image, theirs.framework.image_location) == (
+            own.framework.image,
+            own.framework.image_location,
+        )
+        if _uses_image(tracked) and is_same_image and theirs.build is None and own.build is None:
+            return False
+        folders = (store.connection.get("path", "") for store in own.data_stores if store.type == HOST_PATH)
+        return any(Path(folder).name == known.row.id for folder in folders)
 
     def _sweeps(self) -> dict[str, _Sweep]:
         """Return the sweeps that have jobs with a limit, by what their jobs have in common."""
@@ -322,17 +344,22 @@ def _can_wait_at_host(tracked: TrackedJob) -> bool:
     return can is not None and can.hands_over and can.heeds_wait
 
 
-def _may_be_stale(tracked: TrackedJob) -> bool:
-    """Say whether what a launch brings may be made by the jobs before it: it is brought after their end then.
+def _may_be_stale(tracked: TrackedJob, gates: HostGates) -> bool:
+    """Say whether what a launch brings may be another thing once its gates are open: it is brought then.
 
     Code, secrets and the checkpoint that a job begins with are those of the submission, and data is brought by its
-    agent as it begins. That leaves packages which lie in a folder or are fetched from an address, and images.
+    agent as it begins. That leaves an image that is to be pulled at each start, and, since the jobs before it may make
+    them, packages which lie in a folder or are fetched from an address. Of other images the launch knows more.
     """
     spec = tracked.spec
-    can = capabilities_of(tracked.row.target.runner)
-    if can is not None and can.uses_image and (spec.build is not None or spec.image_pull != "never"):
+    if _uses_image(tracked) and spec.image_pull == "always":
         return True
-    return spec.python == "requirements" and any(map(_names_a_path, spec.requirements))
+    return bool(gates.after) and spec.python == "requirements" and any(map(_names_a_path, spec.requirements))
+
+
+def _uses_image(tracked: TrackedJob) -> bool:
+    can = capabilities_of(tracked.row.target.runner)
+    return can is not None and can.uses_image
 
 
 def _names_a_path(requirement: str) -> bool:

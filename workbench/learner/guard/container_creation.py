@@ -1,9 +1,11 @@
 """Creates a learner's container: fills in what is chosen when it starts, and asks the engine.
 
-Who launches a learner creates its container. That of a learner which waited for GPUs is created by its agent, from what
-the launch left in ``container.json`` under ``create``:
+Who launches a learner creates its container. That of a learner which waited at its host is created by its agent, from
+what the launch left in ``container.json`` under ``create``:
 
 * ``document``: its configuration for Docker's API, but for the GPUs, and the path of its file of secrets;
+* ``is_after``: whether it was prepared before jobs had ended that it comes after: they may have made another image of
+  that name, which is what it was to run in;
 * ``podman``: whether the engine is podman, whose own API alone can pass GPUs;
 * ``home``: the uuid of the home, which its label names;
 * ``network``: ``name`` and ``labels`` of the attempt's network, ``make``: whether this learner makes it, and ``peers``:
@@ -85,6 +87,10 @@ def create_planned(folder: str, config: Mapping[str, Any]) -> Optional[Reason]:
     stem = secrets[: -len(_AGENT_SECRETS_SUFFIX)] if secrets.endswith(_AGENT_SECRETS_SUFFIX) else secrets
     document = filled(create["document"], launch.slots, stem)
     try:
+        if create.get("is_after"):
+            why_not = other_image(ask, str(config["image"]), str(document["Image"]))
+            if why_not is not None:
+                return why_not
         if create["network"]:
             prepare_network(ask, create["network"])
         ensure(
@@ -101,6 +107,17 @@ def create_planned(folder: str, config: Mapping[str, Any]) -> Optional[Reason]:
     except EngineRefused as error:
         return refusal(error, str(config["image"]))
     return None
+
+
+def other_image(ask: Ask, name: str, prepared: str) -> Optional[Reason]:
+    """Return the reason where the name of an image does not mean the one any more that a job was prepared for."""
+    found = _found(ask, "images/%s/json" % name)
+    if found is None:
+        return removed(name)
+    if found["Id"] == prepared:
+        return None
+    text = "The image %s became another one while the job waited for those before it." % name
+    return (text, "S101", "The next attempt runs in the new one: fabric resume.")
 
 
 def filled(document: Mapping[str, Any], slots: Sequence[str], secrets: str) -> Dict[str, Any]:
@@ -293,8 +310,13 @@ def refusal(error: EngineRefused, image: str) -> Reason:
             "Add the machine that it runs on as a backend (fabric backend add), or use --runner process.",
         )
     if error.status == NOT_FOUND and "No such image" in message:
-        return ("The image %s was removed in the meantime." % image, "S101", "")
+        return removed(image)
     return ("The container engine refuses the container: %s." % message, "C104", "")
+
+
+def removed(image: str) -> Reason:
+    """Return the reason where an image is gone that was there when the job was prepared."""
+    return ("The image %s was removed in the meantime." % image, "S101", "")
 
 
 def gpu_document(name: str, document: Mapping[str, Any], slots: Sequence[str]) -> Dict[str, Any]:
