@@ -83,7 +83,7 @@ def test_what_ran_is_seen_read_on_and_halted_and_what_waited_for_it_gets_its_tur
     until(lambda: running("logs", "to-halt").stdout == 2 * text, lambda: running("logs", "to-halt").stdout)
     until(lambda: _points(running, "to-halt", "train/loss") == 10, "its new metrics")
     assert running("exec", "to-halt", "--", "sh", "-c", "echo $TRAINING_ID").stdout.strip() == job
-    assert shown(running, "next")["state"] == "QUEUED"
+    assert shown(running, "next")["started"] is None
 
     running("halt", "to-halt")
     halted = ends(running, "to-halt", "HALTED")
