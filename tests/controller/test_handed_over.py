@@ -284,8 +284,12 @@ def test_a_job_that_is_moved_while_it_is_given_to_its_host_stands_there_once_it_
     until(lambda: outcome_of(ground, asked), lambda: str(ground.row(second)))
     assert outcome_of(ground, asked) == "done"
     waits_there(ground, second)
-    priorities = {one.job: one.priority for one in read_entries(str(leases_folder()))}
-    assert priorities[second] > priorities[first]
+
+    def stands_first() -> bool:
+        priorities = {one.job: one.priority for one in read_entries(str(leases_folder()))}
+        return priorities[second] > priorities[first]
+
+    until(stands_first, "the host to have the new order")
 
 
 def test_a_home_that_nobody_needs_any_more_has_no_waiter(ground: Ground, holder: str, end: Path) -> None:
