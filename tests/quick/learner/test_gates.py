@@ -16,7 +16,7 @@ from workbench.learner.waiter.gates import (
     GateReader,
     OpenGates,
     SweepCounts,
-    SweepLimit,
+    TicketLimit,
     TicketGates,
     is_over,
     lets_go,
@@ -150,12 +150,12 @@ def test_an_attempt_is_under_way_until_all_of_its_learners_have_ended(
     assert is_over(before(), states) is expected
 
 
-def counted(sweeps: SweepCounts, limit: SweepLimit, waiting: set[tuple[str, int]] | None = None) -> int:
+def counted(sweeps: SweepCounts, limit: TicketLimit, waiting: set[tuple[str, int]] | None = None) -> int:
     return sweeps.count([limit], waiting or set(), GateReader())[limit.sweep]
 
 
 def test_what_others_have_started_counts_until_it_is_over_once(tmp_path: Path) -> None:
-    limit = SweepLimit("s", 2, (before(str(tmp_path)), before("/not-there-yet", job="training-b")))
+    limit = TicketLimit("s", 2, (before(str(tmp_path)), before("/not-there-yet", job="training-b")))
     sweeps = SweepCounts()
     assert counted(sweeps, limit) == 2
     assert sweeps.folders(limit) == {str(tmp_path), "/not-there-yet"}
@@ -169,7 +169,7 @@ def test_what_others_have_started_counts_until_it_is_over_once(tmp_path: Path) -
 
 
 def test_an_attempt_that_waits_here_itself_is_not_under_way() -> None:
-    limit = SweepLimit("s", 2, (before(), before(job="training-b")))
+    limit = TicketLimit("s", 2, (before(), before(job="training-b")))
 
     assert counted(SweepCounts(), limit, {("training-b", 1)}) == 1
 
@@ -178,7 +178,7 @@ def test_what_was_started_here_counts_until_it_is_over_or_removed(tmp_path: Path
     folders = [tmp_path / name for name in ("a", "b")]
     for folder in folders:
         folder.mkdir()
-    limit, sweeps = SweepLimit("s", 2), SweepCounts()
+    limit, sweeps = TicketLimit("s", 2), SweepCounts()
     for folder in folders:
         sweeps.begin(limit, before(str(folder), job=folder.name))
     assert counted(sweeps, limit) == 2
@@ -193,9 +193,9 @@ def test_what_was_started_here_counts_until_it_is_over_or_removed(tmp_path: Path
 
 def test_each_sweep_counts_its_own() -> None:
     sweeps = SweepCounts()
-    sweeps.begin(SweepLimit("s", 2), before("/"))
+    sweeps.begin(TicketLimit("s", 2), before("/"))
 
-    found = sweeps.count([SweepLimit("s", 2), SweepLimit("t", 2)], set(), GateReader())
+    found = sweeps.count([TicketLimit("s", 2), TicketLimit("t", 2)], set(), GateReader())
 
     assert found == {"s": 1, "t": 0}
 
@@ -238,9 +238,11 @@ def test_a_ticket_says_the_limit_of_its_sweep() -> None:
     found = Ticket.parse(ticket(begin_us=7, limit=LIMIT))
 
     other = AwaitedAttempt("training-a", 2, True, 1, 1, ("/a/1", "/a/2"))
-    assert found.gates == TicketGates(7, (), SweepLimit("s", 4, (other,)))
+    assert found.gates == TicketGates(7, (), TicketLimit("s", 4, (other,)))
     changed: dict[str, Any] = {"begin_us": None, "after": []}
-    assert found.changed({**changed, "limit": {"sweep": "s", "at_most": 2}}).gates.limit == SweepLimit("s", 2)
+    assert found.changed({**changed, "limit": {"sweep": "s", "at_most": 2}}).gates.limit == TicketLimit(
+        "s", 2
+    )
     assert found.changed({**changed, "limit": None}).gates == TicketGates()
 
 

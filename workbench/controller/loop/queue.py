@@ -287,8 +287,7 @@ class _Sweep:
 
 def _is_at_host(tracked: TrackedJob) -> bool:
     """Say whether a job waits at its host, or is prepared to."""
-    is_on_its_way = tracked.row.state in PREPARING and tracked.wait_at_host() is not None
-    return tracked.is_handed_over or is_on_its_way
+    return tracked.is_handed_over or tracked.is_on_its_way
 
 
 def _are_at_one_host(jobs: Iterable[TrackedJob], home_uuid: str) -> bool:

@@ -54,7 +54,7 @@ class AwaitedAttempt(NamedTuple):
         )
 
 
-class SweepLimit(NamedTuple):
+class TicketLimit(NamedTuple):
     """How many attempts of one sweep may be under way at once."""
 
     sweep: str
@@ -64,7 +64,7 @@ class SweepLimit(NamedTuple):
     """Those under way that others may have started; the waiter counts its own by itself."""
 
     @classmethod
-    def parse(cls, document: Mapping[str, Any]) -> SweepLimit:
+    def parse(cls, document: Mapping[str, Any]) -> TicketLimit:
         """Return what a document says; raises as :meth:`AwaitedAttempt.parse` does."""
         others = tuple(AwaitedAttempt.parse(one) for one in document.get("others") or ())
         return cls(str(document["sweep"]), int(document["at_most"]), others)
@@ -76,7 +76,7 @@ class TicketGates(NamedTuple):
     begin_us: Optional[int] = None
     """Not before this time of day, by the host's clock."""
     after: Tuple[AwaitedAttempt, ...] = ()
-    limit: Optional[SweepLimit] = None
+    limit: Optional[TicketLimit] = None
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> TicketGates:
@@ -91,7 +91,7 @@ class TicketGates(NamedTuple):
         after = tuple(AwaitedAttempt.parse(one) for one in document.get("after") or ())
         limit = document.get("limit")
         return cls(
-            None if begin is None else int(begin), after, None if limit is None else SweepLimit.parse(limit)
+            None if begin is None else int(begin), after, None if limit is None else TicketLimit.parse(limit)
         )
 
     def awaited(self) -> List[AwaitedAttempt]:
@@ -195,12 +195,12 @@ class SweepCounts:
         self._over: Dict[str, Set[Tuple[str, int]]] = {}
         """Those that were seen to be over: their folders may be gone since."""
 
-    def begin(self, limit: SweepLimit, attempt: AwaitedAttempt) -> None:
+    def begin(self, limit: TicketLimit, attempt: AwaitedAttempt) -> None:
         """Count an attempt that was started here."""
         self._under_way.setdefault(limit.sweep, {})[attempt.job, attempt.attempt] = attempt
 
     def count(
-        self, limits: Iterable[SweepLimit], waiting: Set[Tuple[str, int]], reader: GateReader
+        self, limits: Iterable[TicketLimit], waiting: Set[Tuple[str, int]], reader: GateReader
     ) -> Dict[str, int]:
         """Return how many attempts of each sweep are under way; those that are ``waiting`` are not.
 
@@ -231,7 +231,7 @@ class SweepCounts:
                 if sweep in self._over:
                     self._over[sweep].add(key)
 
-    def folders(self, limit: SweepLimit) -> Set[str]:
+    def folders(self, limit: TicketLimit) -> Set[str]:
         """Return the folders of the learners whose ends let the next attempt of a sweep begin."""
         over = self._over.get(limit.sweep, set())
         own = self._under_way.get(limit.sweep, {}).values()
