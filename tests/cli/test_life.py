@@ -277,6 +277,4 @@ def test_the_reason_why_a_job_waits_is_shown(fabric: Fabric) -> None:
         return "CPU" in found["reason"] and found["state"] == "QUEUED"  # not while it is being prepared
 
     until(waits, "a reason that names CPUs")
-
-    assert shown(fabric, "second")["state"] == "QUEUED"
     fabric("kill", "first", "second")

@@ -110,19 +110,19 @@ def test_no_more_than_the_limit_go_at_once_and_kill_ends_all_by_their_label(swee
     (sweep.folder / "manifest.yml").write_text(waiting)
     sweep("run", "-d", "manifest.yml", "--set", "params.lr=1..5", "--at-most", "2", "--label", "sweep=night")
 
-    def states() -> list[str]:
-        return [row["state"] for row in sweep.json("list", "--label", "sweep=night", "--json")]
+    def waits() -> bool:
+        rows = sweep.json("list", "--label", "sweep=night", "--json")
+        states = [row["state"] for row in rows]
+        assert states.count("PROCESSING") <= 2
+        reasons = {row["reason"] for row in rows if row["state"] == "QUEUED"}
+        are_there = states.count("PROCESSING") == 2 and states.count("QUEUED") == 3
+        return are_there and reasons == {"waits: 2 of its sweep may run at once"}
 
-    until(lambda: states().count("PROCESSING") == 2, "two jobs to run")
-    rows = sweep.json("list", "--label", "sweep=night", "--json")
-    assert sorted(states()) == ["PROCESSING"] * 2 + ["QUEUED"] * 3
-    assert {row["reason"] for row in rows if row["state"] == "QUEUED"} == {
-        "waits: 2 of its sweep may run at once"
-    }
+    until(waits, "two jobs to run, and three to wait")
 
     sweep("kill", "--label", "sweep=night")
 
-    assert set(states()) == {"HALTED"}
+    assert {row["state"] for row in sweep.json("list", "--label", "sweep=night", "--json")} == {"HALTED"}
     sweep("wait", "--label", "sweep=night", expect=137)
 
 

@@ -78,8 +78,9 @@ def give(ground: Ground, command: str, **keys: object) -> str:
 
 
 def await_given(ground: Ground, job_id: str) -> None:
+    # Read in this order: a job is QUEUED before it is prepared for its host, too.
     until(
-        lambda: ground.row(job_id).state is State.QUEUED and bool(state_of(ground, job_id).get("waiting")),
+        lambda: bool(state_of(ground, job_id).get("waiting")) and ground.row(job_id).state is State.QUEUED,
         lambda: f"{ground.row(job_id)}\n{log_of(ground.home)}",
     )
 

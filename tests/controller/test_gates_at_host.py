@@ -70,9 +70,10 @@ def waits_there(ground: Ground, job_id: str, reason: str = "") -> JobRow:
     """Wait until a job waits at its machine, and says why."""
 
     def there() -> bool:
+        # Read in this order: a job is QUEUED before it is prepared for its host, too.
+        is_there = bool(state_of(ground, job_id).get("waiting"))
         row = ground.row(job_id)
-        is_there = row.state is State.QUEUED and bool(state_of(ground, job_id).get("waiting"))
-        return is_there and row.reason.text.startswith(reason)
+        return is_there and row.state is State.QUEUED and row.reason.text.startswith(reason)
 
     until(there, lambda: f"{ground.row(job_id)}\n{log_of(ground.home)}")
     return ground.row(job_id)

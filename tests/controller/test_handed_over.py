@@ -15,12 +15,13 @@ from tests.support.controllers import alive, answers, end_all, kill, log_of
 from tests.support.real_jobs import Ground
 from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
-from workbench.job import State
+from workbench.job import PREPARING, State
 from workbench.learner.queue.entries import read_entries
 from workbench.paths import Home, leases_folder
 from workbench.store.db.rows import JobRow
 from workbench.store.queries.home_queue import QueuePosition, ask_for_position
 from workbench.store.queries.jobs import transitions
+from workbench.store.queries.requests import request
 
 
 @pytest.fixture
@@ -57,7 +58,8 @@ def waits_there(ground: Ground, job_id: str) -> JobRow:
     """Wait until a job waits at its machine."""
 
     def there() -> bool:
-        return ground.row(job_id).state is State.QUEUED and bool(state_of(ground, job_id).get("waiting"))
+        # Read in this order: a job is QUEUED before it is prepared for its host, too.
+        return bool(state_of(ground, job_id).get("waiting")) and ground.row(job_id).state is State.QUEUED
 
     until(there, lambda: f"{ground.row(job_id)}\n{log_of(ground.home)}")
     return ground.row(job_id)
@@ -71,6 +73,12 @@ def waiter_of(ground: Ground, job_id: str) -> int:
 
 def kill_controller(ground: Ground) -> None:
     kill(answers(ground.home).pid)
+
+
+def outcome_of(ground: Ground, request_id: int) -> str:
+    found = request(ground.store, request_id)
+    assert found is not None
+    return found.outcome
 
 
 def noting(file: Path, name: str) -> str:
@@ -254,6 +262,34 @@ def test_a_job_that_waits_says_how_it_stands_there_and_is_moved(
     ask_for_position(ground.store, ground.row(jobs[2]), QueuePosition(80, 1.0), "priority 80", "me", "test")
     ensure_controller(ground.home)
     until(lambda: order() == [jobs[2], *jobs[:2]])
+
+
+def test_a_job_that_is_moved_while_it_is_given_to_its_host_stands_there_once_it_is_given(
+    ground: Ground, holder: str
+) -> None:
+    first = ground.submit("true", gpus=1)
+    waits_there(ground, first)
+    waiter = waiter_of(ground, first)
+    os.kill(waiter, signal.SIGSTOP)
+    try:
+        second = ground.submit("true", gpus=1)
+        row = ground.reaches(second, *PREPARING)
+        asked = ask_for_position(ground.store, row, QueuePosition(80, 1.0), "priority 80", "me", "test")
+        # Whoever takes in the next one has looked at what was asked for.
+        ground.ends(ground.submit("true"))
+        assert outcome_of(ground, asked) == ""
+    finally:
+        os.kill(waiter, signal.SIGCONT)
+
+    until(lambda: outcome_of(ground, asked), lambda: str(ground.row(second)))
+    assert outcome_of(ground, asked) == "done"
+    waits_there(ground, second)
+
+    def stands_first() -> bool:
+        priorities = {one.job: one.priority for one in read_entries(str(leases_folder()))}
+        return priorities[second] > priorities[first]
+
+    until(stands_first, "the host to have the new order")
 
 
 def test_a_home_that_nobody_needs_any_more_has_no_waiter(ground: Ground, holder: str, end: Path) -> None:

@@ -83,7 +83,7 @@ def test_what_ran_is_seen_read_on_and_halted_and_what_waited_for_it_gets_its_tur
     until(lambda: running("logs", "to-halt").stdout == 2 * text, lambda: running("logs", "to-halt").stdout)
     until(lambda: _points(running, "to-halt", "train/loss") == 10, "its new metrics")
     assert running("exec", "to-halt", "--", "sh", "-c", "echo $TRAINING_ID").stdout.strip() == job
-    assert shown(running, "next")["state"] == "QUEUED"
+    assert shown(running, "next")["started"] is None
 
     running("halt", "to-halt")
     halted = ends(running, "to-halt", "HALTED")
@@ -133,7 +133,7 @@ def full(box: Sandbox) -> dict[str, str]:
 
 def test_the_next_job_of_a_sweep_runs_when_the_one_before_it_has_ended(running: Sandbox) -> None:
     running("wait", "grid-2", "--timeout", "1", expect=124)
-    assert shown(running, "grid-2")["state"] == "QUEUED"
+    assert shown(running, "grid-2")["started"] is None
     (Path(shown(running, "grid-1")["results"]) / "go").touch()
     ends(running, "grid-1", "COMPLETED")
     until(lambda: "ready" in running("logs", "grid-2").stdout, "its turn")

@@ -127,7 +127,7 @@ class Checks:
             self._check_left_queue(job_id, attempt)
         over = attempt if State(state) in TERMINAL else attempt - 1
         for one in self._world.all_learners():
-            if one.ref.job_id == job_id and one.ref.attempt <= over and (one.runs or not one.is_over):
+            if one.ref.job_id == job_id and one.ref.attempt <= over and one.may_run:
                 raise Violation(f"{name}: attempt {one.ref.attempt} is over, but {one.name} is {one.phase}")
         if State(state) in TERMINAL and (before is None or before[2] != state):
             self._check_exit_code(job_id, attempt, state, intent, exit_code, exit_by)
@@ -190,7 +190,7 @@ class Checks:
 
     def _nothing_runs(self) -> None:
         for one in self._world.all_learners():
-            if one.runs or not one.is_over:
+            if one.may_run:
                 raise Violation(f"{one.name} is {one.phase}, and no open job owns it")
         for target in self._world.targets:
             if target.held():

@@ -140,6 +140,11 @@ class Learner:
         """Whether its end is recorded, or will never be."""
         return self.phase in _OVER
 
+    @property
+    def may_run(self) -> bool:
+        """Whether it runs, or may yet: nobody starts one whose waiter was killed, unless it is given to another."""
+        return self.runs or not (self.is_over or self.is_cut_off)
+
     def status(self, node: str) -> LearnerStatus:
         """Return what an observer sees."""
         return LearnerStatus(

@@ -66,9 +66,9 @@ def give(ground: Ground, user: User, command: str, *, gpus: int = 1, **keys: obj
     job_id = ground.submit(command, gpus=gpus, **keys)
 
     def waits() -> bool:
-        return ground.row(job_id).state is State.QUEUED and bool(
-            state_of(user, ground, job_id).get("waiting")
-        )
+        # Read in this order: a job is QUEUED before it is prepared for its host, too.
+        is_there = bool(state_of(user, ground, job_id).get("waiting"))
+        return is_there and ground.row(job_id).state is State.QUEUED
 
     until(waits, lambda: f"{ground.row(job_id)}\n{log_of(ground.home)}")
     return job_id

@@ -17,6 +17,8 @@ from workbench.store.db.rows import JobRow, TargetRef
         (State.QUEUED, "gpubox does not answer", " waits: gpubox does not answer"),
         (State.QUEUED, "", " waits"),
         (State.PENDING, "starting", ": starting"),
+        (State.PENDING, "waits for 1 GPU: 2 are taken", " waits for 1 GPU: 2 are taken"),
+        (State.PENDING, "waits: 2 of its sweep may run at once", " waits: 2 of its sweep may run at once"),
         (State.DOWNLOADING, "", ": downloading code and data"),
         (State.DOWNLOADING, "pulls python:3.11", ": pulls python:3.11"),
         (State.PROCESSING, "the command runs", " runs"),

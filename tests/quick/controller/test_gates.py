@@ -15,10 +15,10 @@ from workbench.controller.decide.model import BackendTrouble, Operation
 from workbench.controller.decide.scheduler import QueueVerdict
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
-from workbench.controller.loop.queue import Gates
+from workbench.controller.loop.queue import HOST_PATH, Gates
 from workbench.job import Intent, JobId, LearnerPhase, Reason, State
 from workbench.learner.queue.line import WAITING_AT_ONCE
-from workbench.spec import ImageBuild, JobSpec
+from workbench.spec import DataStore, Framework, ImageBuild, JobSpec
 from workbench.store.db.rows import WATCHED, TargetRef
 from workbench.store.queries.home_queue import QueuePosition
 from workbench.time_expressions import local_iso
@@ -146,6 +146,43 @@ def test_its_host_learns_whose_end_it_waits_for_and_which_attempts_may_follow() 
 )
 def test_what_could_be_prepared_wrongly_or_at_a_cost_waits_here(tracked: TrackedJob, expected: bool) -> None:
     hold(job("a", State.PROCESSING), tracked)
+
+    assert is_given(tracked) is expected
+
+
+def reads(job_id: str, image: str, **fields: Any) -> JobSpec:
+    """The specification of a job that reads the results of another one."""
+    store = DataStore("data", HOST_PATH, "results", connection={"path": f"/home/jobs/{job_id}"})
+    return in_image(image, data_stores=(store,), **fields)
+
+
+def in_image(image: str, **fields: Any) -> JobSpec:
+    return replace(spec(**fields), framework=Framework(version=image, command="true"))
+
+
+@pytest.mark.parametrize(
+    ("runner", "of", "expected"),
+    [
+        pytest.param("container", reads("a", "one", after=("a:completed",)), True, id="the same image"),
+        pytest.param("container", reads("a", "two", after=("a:completed",)), False, id="another image"),
+        pytest.param("process", reads("a", "one", after=("a:completed",)), False, id="a process"),
+        pytest.param("process", reads("b", "one", after=("a:completed",)), True, id="another job's files"),
+        pytest.param("container", in_image("two", after=("a:completed",)), True, id="it reads nothing of it"),
+        pytest.param(
+            "container",
+            reads("a", "one", after=("a:completed",), build=ImageBuild()),
+            False,
+            id="an image that is built",
+        ),
+    ],
+)
+def test_who_reads_what_a_container_before_it_writes_goes_ahead_as_the_same_user_alone(
+    runner: str, of: JobSpec, expected: bool
+) -> None:
+    before = job("a", State.PROCESSING, of=in_image("one"), target=replace(BOX, runner="container"))
+    tracked = job("c", of=of, target=replace(BOX, runner=runner))
+
+    hold(before, tracked)
 
     assert is_given(tracked) is expected
 

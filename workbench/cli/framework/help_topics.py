@@ -56,7 +56,7 @@ A job is named by its id (`training-` may be left out), any unique beginning of 
 job that has it), or @last; @last~1 is the one before.
 
   QUEUED        waits: for a GPU, for CPUs, or for another job
-  PENDING       starting
+  PENDING       is being started, or prepared before its turn
   DOWNLOADING   fetches code, environment, image and data
   PROCESSING    the command runs
   STORING       stores results and logs

@@ -116,7 +116,8 @@ class ActionExecutor:
 
     def _step(self, tracked: TrackedJob, state: State, reason: Reason) -> None:
         context, was_handed_over = self._context, tracked.is_handed_over
-        was_on_its_way = tracked.row.state in PREPARING and tracked.has_gates
+        is_given = tracked.verdict is not None and tracked.verdict.hand_over
+        was_on_its_way = tracked.row.state in PREPARING and (tracked.has_gates or is_given)
         with context.atomic():
             self._save(tracked)
             row, statuses = tracked.row, tracked.statuses.values()

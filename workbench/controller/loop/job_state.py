@@ -14,7 +14,7 @@ from workbench.controller.decide.observations import absent, lost, merge, row_of
 from workbench.controller.decide.reconcile import is_alive, is_decided, never_began
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
 from workbench.controller.decide.scheduler import AT_ITS_HOST, LinedUpJob, QueueVerdict, SlotRequest
-from workbench.job import TERMINAL, Intent, LearnerPhase, State
+from workbench.job import PREPARING, TERMINAL, Intent, LearnerPhase, State
 from workbench.spec import JobSpec
 from workbench.store.db.rows import JobRow, LearnerRow
 from workbench.store.queries.home_queue import QueuePosition
@@ -233,12 +233,24 @@ class TrackedJob:
 
         Where some learner has begun the others follow it at once.
         """
-        if any(not (one.waits or one.cut_off or never_began(one)) for one in self.statuses.values()):
+        if self._has_begun():
             return None
         verdict = self.verdict
         if verdict is None:
             return HostWait(AT_ITS_HOST) if self.is_handed_over and not self.spec.gpus else None
         return None if verdict.start else verdict.wait
+
+    @property
+    def is_on_its_way(self) -> bool:
+        """Whether a job that waits is just being given to its host, which puts it where it stands in the queue."""
+        if self.row.state not in PREPARING or self._has_begun():
+            return False
+        is_given = self.verdict is not None and self.verdict.hand_over
+        return is_given or self.wait_at_host() is not None
+
+    def _has_begun(self) -> bool:
+        """Say whether some learner does not wait any more."""
+        return any(not (one.waits or one.cut_off or never_began(one)) for one in self.statuses.values())
 
     @property
     def position_in_line(self) -> float:

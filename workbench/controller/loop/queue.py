@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from pathlib import Path
 from typing import Final
 
 from runners.interface import AttemptRef, HostGates, HostTurn, HostWait, Predecessor
@@ -34,6 +35,8 @@ from workbench.values import dataclass
 
 ENDED: Final = ":ended"
 
+HOST_PATH: Final = "host_path"
+"""The type of a data store that is a folder of the host, as the results of another job are."""
 
 AHEAD_AT_ONCE: Final = 2
 """How many jobs of a machine are prepared at once ahead of their turn: fewer than are launched at once, since one that
@@ -165,6 +168,8 @@ class Gates:
             return False  # who counts those under way opens its gates, too
         if _may_be_stale(tracked, gates) or not all(self._is_seen(one, tracked) for one in gates.after):
             return False
+        if any(self._reads_files_of(one, tracked) for one in gates.after):
+            return False
         if tracked.spec.cpus and _prepares_with_cpus(self._context.jobs.values(), machine):
             return False
         if tracked.launch_unreachable or tracked.unreachable:
@@ -184,6 +189,25 @@ class Gates:
         can = capabilities_of(theirs.runner)
         is_same_home = theirs.home(self._context.uuid) == own.home(self._context.uuid)
         return is_there and is_same_home and can is not None and can.needs == "host"
+
+    def _reads_files_of(self, predecessor: Predecessor, tracked: TrackedJob) -> bool:
+        """Say whether a job reads the results of a container before it, which may have written as another user.
+
+        Those files become our user's when the controller sees that container's end. Who runs in the same image is the
+        same user.
+        """
+        known = self._context.jobs.get(predecessor.attempt.job_id)
+        if known is None or not _uses_image(known):
+            return False
+        theirs, own = known.spec, tracked.spec
+        is_same_image = (theirs.framework.image, theirs.framework.image_location) == (
+            own.framework.image,
+            own.framework.image_location,
+        )
+        if _uses_image(tracked) and is_same_image and theirs.build is None and own.build is None:
+            return False
+        folders = (store.connection.get("path", "") for store in own.data_stores if store.type == HOST_PATH)
+        return any(Path(folder).name == known.row.id for folder in folders)
 
     def _over_the_limit(self, tracked: TrackedJob, under_way: dict[str, int]) -> QueueVerdict | None:
         most, sweep = tracked.spec.at_most, _sweep(tracked)
@@ -237,10 +261,14 @@ def _may_be_stale(tracked: TrackedJob, gates: HostGates) -> bool:
     them, packages which lie in a folder or are fetched from an address. Of other images the launch knows more.
     """
     spec = tracked.spec
-    can = capabilities_of(tracked.row.target.runner)
-    if can is not None and can.uses_image and spec.image_pull == "always":
+    if _uses_image(tracked) and spec.image_pull == "always":
         return True
     return bool(gates.after) and spec.python == "requirements" and any(map(_names_a_path, spec.requirements))
+
+
+def _uses_image(tracked: TrackedJob) -> bool:
+    can = capabilities_of(tracked.row.target.runner)
+    return can is not None and can.uses_image
 
 
 def _names_a_path(requirement: str) -> bool:

@@ -21,7 +21,7 @@ from workbench.controller.decide.requests import (
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.loop.retention import retain
-from workbench.job import PREPARING, Intent, Reason
+from workbench.job import Intent, Reason
 from workbench.store.db.rows import JobRow, RequestRow, TargetRef
 from workbench.store.queries.home_queue import KIND as QUEUE
 from workbench.store.queries.home_queue import queue_position
@@ -159,9 +159,7 @@ class RequestHandler:
     def _is_on_its_way(self, job_id: str) -> bool:
         """Say whether a job that waits is just being given to its host."""
         tracked = self._context.jobs.get(job_id)
-        if tracked is None or tracked.row.state not in PREPARING:
-            return False
-        return tracked.wait_at_host() is not None
+        return tracked is not None and tracked.is_on_its_way
 
     def _retain(self, request: RequestRow) -> None:
         if request.id in self._retaining:

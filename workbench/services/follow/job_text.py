@@ -37,8 +37,10 @@ def state_line(row: JobRow) -> str:
     attempt = f" (attempt {row.attempt})" if row.attempt > 1 else ""
     # The verb says that it runs; what the controller adds to it is news.
     text = row.reason.text.removeprefix(RUNS).removeprefix("; ")
-    verb = VERBS[row.state]
-    if row.state in PREPARING:
+    # One that is prepared ahead of its turn waits before, meanwhile and after in the same words.
+    is_waiting = row.state in PREPARING and text.startswith(VERBS[State.QUEUED])
+    verb = VERBS[State.QUEUED if is_waiting else row.state]
+    if row.state in PREPARING and not is_waiting:
         return f"{short_id(row.id)} {row.name}{attempt}: {text or verb}"
     if text == verb or text.startswith((f"{verb} ", f"{verb}:")):
         reason = text.removeprefix(verb)  # it begins as we do
