@@ -189,6 +189,8 @@ class LaunchRequest:
     wait: HostWait | None = None
     """What the attempt waits for at its host: it is prepared and given to it. Only for runners with
     ``capabilities.heeds_wait``. None starts it."""
+    limit: SweepLimit | None = None
+    """The limit of its sweep, as its host counts it, should the launch find its GPUs taken; None for none."""
 
 
 @dataclass(frozen=True, slots=True)

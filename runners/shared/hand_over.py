@@ -74,7 +74,7 @@ class HandOver:
         request, spec = self._plan.request, self._plan.request.spec
         attempt = request.attempt
         folder = job_folders(request, self._site)[1]
-        gates = HostGates() if request.wait is None else request.wait.gates
+        gates = HostGates(limit=request.limit) if request.wait is None else request.wait.gates
         return {
             **(gates.to_json(self._site.home) if gates != HostGates() else {}),
             "home": attempt.home,

@@ -16,8 +16,9 @@ from runners.shared.host_facts import HostFacts
 from workbench.errors import LaunchRefused
 from workbench.formats import size
 from workbench.learner.journal.launch_document import AUTO
+from workbench.learner.queue.allocation import SWEEP
 from workbench.plugins import plugins
-from workbench.spec import JobSpec, spec_to_json
+from workbench.spec import SWEEP_LABEL, JobSpec, spec_to_json
 from workbench.values import dataclass
 
 GROUP: Final = "fabric.collectors"
@@ -92,6 +93,8 @@ class LearnerLaunch:
         }
         if spec.cpus:
             document["reserved_cpus"] = spec.cpus
+        if spec.at_most is not None and SWEEP_LABEL in spec.labels:
+            document[SWEEP] = spec.labels[SWEEP_LABEL]
         if self.retention is not None:
             document["retention"] = self.retention
         if self.umask is not None:

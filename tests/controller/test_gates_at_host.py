@@ -282,6 +282,8 @@ def test_a_sweep_goes_on_within_its_limit_while_no_controller_is_there(
 
     ran(ground, *begun, *jobs)
     assert status(ground.home) is None
+    for job_id in (*begun, *jobs):
+        assert json.loads(ground.learner(job_id).launch.read_text())["sweep"] == "s"
     assert sorted(order.read_text().split()) == ["0", "1", "2", "3"]
     assert at_once(ground, [*begun, *jobs]) == 2
 
@@ -327,21 +329,23 @@ def test_a_job_of_a_sweep_is_stopped_at_its_host_and_the_others_go_on(
     assert order.read_text() == "other\n"
 
 
-def test_a_killed_waiter_keeps_the_limit_of_a_sweep(ground: Ground, end: Path, order: Path) -> None:
+def test_a_killed_waiter_keeps_the_limit_of_a_sweep(ground: Ground, end: Path, tmp_path: Path) -> None:
     begun = swept(ground, f"echo ready; while [ ! -e {end} ]; do sleep 0.05; done", 1)
     ground.prints(begun, "ready")
-    jobs = [swept(ground, f"{noting(order, name)}; sleep 0.2", 1) for name in ("a", "b")]
+    go = tmp_path / "go"
+    jobs = [swept(ground, f"echo ready; while [ ! -e {go} ]; do sleep 0.05; done", 1) for _ in range(3)]
     for job_id in jobs:
         waits_there(ground, job_id)
-    before = state_of(ground, jobs[0])["pid"]
+    end.touch()
+    ground.prints(jobs[0], "ready")  # the waiter has started it
+    before = state_of(ground, jobs[1])["pid"]
     assert isinstance(before, int)
     os.kill(before, signal.SIGKILL)
-    until(lambda: all(state_of(ground, job_id).get("pid") != before for job_id in jobs))
-    for job_id in jobs:
+    for job_id in jobs[1:]:
+        until(lambda job_id=job_id: state_of(ground, job_id).get("pid") != before, "another waiter")
         waits_there(ground, job_id)
-    assert not order.exists()
     kill_controller(ground)
-    end.touch()
+    go.touch()
 
     ran(ground, begun, *jobs)
     assert at_once(ground, [begun, *jobs]) == 1

@@ -324,9 +324,9 @@ def test_an_attempt_that_is_held_back_keeps_nobody_waiting_for_cpus(
 # The limit of a sweep
 
 
-def limited(at_most: int, *others: WaitingJob, **facts: Any) -> dict[str, Any]:
+def limited(at_most: int, *others: WaitingJob, sweep: str = "s", **facts: Any) -> dict[str, Any]:
     """Return the facts of a job of a sweep, of which ``others`` are under way."""
-    return {"limit": {"sweep": "s", "at_most": at_most, "others": behind(*others)["after"]}, **facts}
+    return {"limit": {"sweep": sweep, "at_most": at_most, "others": behind(*others)["after"]}, **facts}
 
 
 def test_no_more_of_a_sweep_begin_than_may_be_under_way(home: WaitingHome, tmp_path: Path) -> None:
@@ -380,6 +380,25 @@ def test_one_that_may_begin_and_waits_for_gpus_counts_for_its_limit(
     for job in (first, second):
         job.until_over()
     assert order(home) == [first.id, second.id]
+
+
+def test_a_waiter_counts_what_the_one_before_it_has_started(home: WaitingHome, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    begun = home.hand_over(
+        home.job(f"until [ -e {go} ]; do sleep 0.02; done", gpus=0, sweep="s"), **limited(1)
+    )
+    until(lambda: begun.state().get("phase") == "running", "the first to run")
+    pid = home.waiter()
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not system.start_ticks(pid), "the waiter to be gone")
+
+    job = home.hand_over(home.job(gpus=0, sweep="s"), **limited(1))
+    other = home.hand_over(home.job(gpus=0), **limited(1, sweep="t"))
+
+    other.until_over()
+    assert job.waits
+    go.touch()
+    assert job.until_over()["exit_code"] == 0
 
 
 def test_a_waiter_that_knows_no_limits_takes_none(home: WaitingHome, busy: leases.Lease) -> None:

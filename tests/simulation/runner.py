@@ -198,7 +198,8 @@ class SimulatedRunner(Runner):
             if self._world.chance.goes_wrong("refuse", "the waiter"):
                 text = f"{needed} GPUs are needed, {target.free()} are free"
                 raise SlotsBusy(text if wait is None else wait.reason)
-            target.hand_over(waiting, spec, HostGates() if wait is None else wait.gates)
+            gates = HostGates(limit=plan.request.limit) if wait is None else wait.gates
+            target.hand_over(waiting, spec, gates)
             self._line.answer("launch")
             return
         with self._leased(attempt, needed) as lease:

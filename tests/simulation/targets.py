@@ -27,7 +27,7 @@ from tests.simulation.chance import Chance
 from tests.simulation.tasks import Scheduler, Waiters
 from workbench.job import LearnerPhase, Reason, short_id
 from workbench.learner.waiter import gates as waiter_gates
-from workbench.spec import JobSpec
+from workbench.spec import SWEEP_LABEL, JobSpec
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -192,8 +192,6 @@ class SimulatedTarget:
         """Slots that a launch under way has taken, and whose learners are not there yet."""
         self.gates: dict[str, HostGates] = {}
         """By job: what holds back one that the waiter has."""
-        self._begun_by_waiter: dict[str, list[AttemptRef]] = {}
-        """By sweep: the attempts with its limit that this waiter has started."""
         self.clock_us = 0
         """How far its clock is ahead."""
         self.is_up = True
@@ -281,7 +279,6 @@ class SimulatedTarget:
     def kill_waiter(self) -> None:
         """Kill the waiter: what it was to start is cut off."""
         gone = [one for one in self.learners.values() if one.waits_for_slots and one.is_handed_over]
-        self._begun_by_waiter.clear()
         for one in gone:
             one.waits_for_slots, one.is_cut_off = False, True
         if gone:
@@ -296,7 +293,7 @@ class SimulatedTarget:
         counts = self._under_way(
             [self.gates.get(job_id, NO_GATES).limit for job_id, _ in waiting], set(waiting)
         )
-        for (job_id, attempt), learners in waiting.items():
+        for (job_id, _), learners in waiting.items():
             gates = self.gates.get(job_id, NO_GATES)
             if not self._are_open(gates):
                 continue
@@ -305,29 +302,26 @@ class SimulatedTarget:
                 if counts[gates.limit.sweep] > gates.limit.at_most:
                     continue
             if sum(one.spec.gpus for one in learners) <= self.free() and self._has_cpus(learners):
-                if gates.limit is not None:
-                    ref = AttemptRef(learners[0].ref.home, job_id, attempt, learners[0].spec.learners)
-                    self._begun_by_waiter.setdefault(gates.limit.sweep, []).append(ref)
                 for one in learners:
                     self._begin(one)
                 self.tell()
 
     def _under_way(self, limits: Sequence[SweepLimit | None], waiting: set[tuple[str, int]]) -> Counter[str]:
-        """Count the attempts of each sweep that the waiter has started, or others have by what it was given."""
-        known: dict[str, set[AttemptRef]] = {}
+        """Count the attempts of each sweep that run there, or of which the waiter was given that they do.
+
+        It remembers nothing of its own: a waiter may have ended since, and another one begun.
+        """
+        known: dict[str, set[tuple[str, int]]] = {}
         for limit in limits:
             if limit is not None:
-                known.setdefault(limit.sweep, set()).update(limit.others)
-        for sweep, attempts in self._begun_by_waiter.items():
-            known.setdefault(sweep, set()).update(one for one in attempts if self.of(one))
-        return Counter(
-            {
-                sweep: sum(
-                    not ((one.job_id, one.attempt) in waiting or self._is_over(one)) for one in attempts
-                )
-                for sweep, attempts in known.items()
-            }
-        )
+                others = {(one.job_id, one.attempt) for one in limit.others if not self._is_over(one)}
+                known.setdefault(limit.sweep, set()).update(others)
+        for one in self.learners.values():
+            sweep = one.spec.labels.get(SWEEP_LABEL)
+            is_there = not (one.is_over or one.waits_for_slots or one.is_cut_off or one.is_hidden)
+            if is_there and one.spec.at_most is not None and sweep in known:
+                known[sweep].add((one.ref.job_id, one.ref.attempt))
+        return Counter({sweep: len(attempts - waiting) for sweep, attempts in known.items()})
 
     def _is_over(self, attempt: AttemptRef) -> bool:
         awaited = waiter_gates.AwaitedAttempt(attempt.job_id, attempt.attempt, True, 0, 0, ())

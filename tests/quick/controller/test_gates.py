@@ -194,6 +194,11 @@ def swept(
     return job(name, state, waits=waits, of=spec(at_most=at_most), labels={"sweep": "s"}, **fields)
 
 
+def replace_row(tracked: TrackedJob, **fields: Any) -> TrackedJob:
+    tracked.row = replace(tracked.row, **fields)
+    return tracked
+
+
 def limit_of(tracked: TrackedJob) -> SweepLimit | None:
     wait = None if tracked.verdict is None else tracked.verdict.wait
     return None if wait is None else wait.gates.limit
@@ -269,6 +274,136 @@ def test_a_sweep_over_several_hosts_is_counted_here(other: TrackedJob) -> None:
     assert not is_given(third)
     assert third.verdict is not None
     assert third.verdict.reason == WAITS_FOR_ITS_SWEEP
+
+
+def test_what_has_a_limit_at_its_host_keeps_it_when_others_of_the_sweep_go_elsewhere() -> None:
+    runs, c = swept("a", State.PROCESSING), swept("c", at_most=1)
+    hold(runs, c)
+    c.is_handed_over = True
+    elsewhere = swept("x", State.PROCESSING, target=replace(BOX, address="other"))
+
+    hold(runs, elsewhere, c)
+
+    gates = c.line_entry().gates
+    assert gates is not None
+    assert gates.limit == SweepLimit("s", 1, (attempt_of("a"), attempt_of("x")))
+    # What has ended elsewhere its host cannot see.
+    hold(runs, replace_row(elsewhere, state=State.COMPLETED), c)
+    gates = c.line_entry().gates
+    assert gates is not None
+    assert gates.limit == SweepLimit("s", 1, (attempt_of("a"),))
+
+
+def test_of_a_sweep_over_several_hosts_those_at_a_host_count_and_the_others_go_on() -> None:
+    there = swept("a", waits=True)
+    elsewhere = [swept(name, target=replace(BOX, address="other")) for name in ("x", "y")]
+
+    assert hold(there, *elsewhere) == [there, elsewhere[0]]
+
+    assert elsewhere[1].verdict is not None
+    assert elsewhere[1].verdict.reason == WAITS_FOR_ITS_SWEEP
+
+
+def test_a_new_waiter_is_given_who_is_under_way() -> None:
+    runs, c, d = swept("a", State.PROCESSING), swept("c", at_most=1), swept("d", at_most=1)
+    hold(runs, c, d)
+    for one in (c, d):
+        one.is_handed_over = True
+    c.transitioned(replace(c.row, state=State.PROCESSING))
+    completed = swept("a", State.COMPLETED)
+    hold(completed, c, d)
+    assert c.is_from_waiter
+
+    d.statuses = {1: learner(1, LearnerPhase.STARTING, cut_off=True)}
+    hold(completed, c, d)
+
+    wait = d.wait_at_host()
+    assert wait is not None
+    assert wait.gates.limit == SweepLimit("s", 1, (attempt_of("c"),))
+
+
+def test_what_a_controller_before_was_launching_counts_for_those_that_wait() -> None:
+    launched, ahead = swept("a", State.PENDING, at_most=1), swept("b", State.PENDING, at_most=1)
+    context = SimpleNamespace(jobs={"a": launched, "b": ahead}, uuid=HOME, now=lambda: 0.0)
+
+    Gates(cast(ControllerContext, context)).judge_anew([launched, ahead])
+
+    wait = ahead.wait_at_host()
+    assert wait is not None
+    assert wait.gates.limit == SweepLimit("s", 1, (attempt_of("a"),))
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_a_job_that_is_given_again_before_it_is_judged_keeps_its_limit(gpus: int) -> None:
+    c = swept("c", waits=True)
+    c.spec = replace(c.spec, gpus=gpus)
+    hold(swept("a", State.PROCESSING), swept("b", State.PROCESSING), c)
+    c.verdict = None
+
+    wait = c.wait_at_host()
+
+    assert wait is not None
+    assert wait.gates == HostGates(limit=SweepLimit("s", 2, (attempt_of("a"), attempt_of("b"))))
+
+
+def test_a_job_without_the_limit_that_its_host_has_started_counts() -> None:
+    runs, c = swept("a", State.PROCESSING), swept("c")
+    unlimited = swept("x", at_most=None, waits=True)
+    hold(runs, unlimited, c)
+    c.is_handed_over = True
+
+    unlimited.transitioned(replace(unlimited.row, state=State.PROCESSING))
+    hold(runs, unlimited, c)
+
+    gates = c.line_entry().gates
+    assert gates is not None
+    assert gates.limit == SweepLimit("s", 2, (attempt_of("a"), attempt_of("x")))
+
+
+def test_one_of_a_sweep_that_waits_for_a_time_leaves_the_others_to_the_controller() -> None:
+    later = swept("a", waits=True)
+    later.spec = replace(later.spec, begin=LATER)
+    b = swept("b")
+    hold(later, b)
+
+    assert hold(later, b) == [b]
+
+
+def test_a_sweep_of_which_a_host_has_refused_some_is_counted_here() -> None:
+    refused = [swept(name) for name in "abc"]
+    for one in refused:
+        one.stays_here = True
+
+    assert hold(swept("x", State.PROCESSING), *refused) == refused[:1]
+    assert not any(map(is_given, refused))
+
+
+def test_a_sweep_whose_image_is_pulled_at_each_start_is_counted_here() -> None:
+    jobs = [swept(name, target=replace(BOX, runner="container")) for name in "abc"]
+    for one in jobs:
+        one.spec = replace(one.spec, image_pull="always")
+
+    assert hold(*jobs) == jobs[:2]
+    assert not is_given(jobs[2])
+
+
+def test_a_large_sweep_leaves_room_for_those_behind_gates() -> None:
+    there = [swept(f"b{number}", waits=True) for number in range(WAITING_AT_ONCE)]
+    hold(*there)
+    more, later = swept("c"), job("d", of=spec(begin=LATER))
+
+    hold(*there, more, later)
+
+    assert [is_given(more), is_given(later)] == [False, True]
+
+
+def test_a_job_that_is_to_be_tried_again_later_is_not_prepared_before() -> None:
+    b = job("b", of=spec(begin=LATER))
+    b.not_before = 5.0
+
+    hold(b)
+
+    assert not is_given(b)
 
 
 def test_what_a_host_sees_by_itself_is_not_sent_to_it() -> None:
@@ -494,7 +629,7 @@ def test_one_that_a_controller_before_was_preparing_is_judged_anew(
     b = job("b", State.PENDING, of=of)
     context = SimpleNamespace(jobs={"a": RUNS, "b": b}, uuid=HOME)
 
-    Gates(cast(ControllerContext, context)).judge_anew(b)
+    Gates(cast(ControllerContext, context)).judge_anew([b])
 
     wait = b.wait_at_host()
     assert (None if wait is None else wait.gates) == expected

@@ -151,7 +151,7 @@ def test_an_attempt_is_under_way_until_all_of_its_learners_have_ended(
 
 
 def counted(sweeps: SweepCounts, limit: TicketLimit, waiting: set[tuple[str, int]] | None = None) -> int:
-    return sweeps.count([limit], waiting or set(), GateReader())[limit.sweep]
+    return sweeps.count([limit], {}, waiting or set(), GateReader())[limit.sweep]
 
 
 def test_what_others_have_started_counts_until_it_is_over_once(tmp_path: Path) -> None:
@@ -191,11 +191,20 @@ def test_what_was_started_here_counts_until_it_is_over_or_removed(tmp_path: Path
     assert counted(sweeps, limit) == 0
 
 
+def test_who_has_a_living_agent_is_under_way_whoever_started_it() -> None:
+    limit = TicketLimit("s", 2, (before(),))
+    living = {"s": {("training-a", 1), ("training-b", 1), ("training-c", 1)}, "t": {("training-d", 1)}}
+
+    found = SweepCounts().count([limit], living, {("training-c", 1)}, GateReader())
+
+    assert found == {"s": 2}
+
+
 def test_each_sweep_counts_its_own() -> None:
     sweeps = SweepCounts()
     sweeps.begin(TicketLimit("s", 2), before("/"))
 
-    found = sweeps.count([TicketLimit("s", 2), TicketLimit("t", 2)], set(), GateReader())
+    found = sweeps.count([TicketLimit("s", 2), TicketLimit("t", 2)], {}, set(), GateReader())
 
     assert found == {"s": 1, "t": 0}
 

@@ -403,7 +403,9 @@ def _starting(job: JobSnapshot) -> Decision:
     if missing := _missing(job):
         if job.launched_at is None:
             # One that a controller before this one was preparing may be held back.
-            is_unjudged = job.verdict is None and bool(job.spec.after or job.spec.begin or job.spec.cpus)
+            spec = job.spec
+            may_be_held_back = spec.after or spec.begin or spec.cpus or spec.at_most is not None
+            is_unjudged = job.verdict is None and bool(may_be_held_back)
             return Decision(() if is_unjudged else (StartLaunch(),))
         due = job.launched_at + _launched_again_after(job, missing)
         return Decision((StartLaunch(),)) if job.now >= due else Decision(until=due)

@@ -191,6 +191,7 @@ class ActionExecutor:
         context = self._context
         attempt, job_id = tracked.attempt, tracked.row.id
         wait = tracked.launching_wait = tracked.wait_at_host()
+        limit = None if tracked.gates is None else tracked.gates.limit
         tracked.call(Operation.LAUNCH)
         try:
             found = detail(context.store, job_id)
@@ -213,6 +214,7 @@ class ActionExecutor:
                 seq=row.seq,
                 position=position,
                 wait=wait,
+                limit=limit,
             )
 
         order = context.orders[job_id] = LaunchOrder(attempt, request, context.concurrency.flag())

@@ -90,7 +90,7 @@ class TrackedJob:
     stays_here: bool = False
     """Whether its host, or what its launch needs, did not take the attempt ahead of its turn: it is not tried again."""
     is_from_waiter: bool = False
-    """Whether its host's waiter has started the attempt, as far as this controller knows."""
+    """Whether its host's waiter has started the attempt and counts it for its sweep, as this controller knows."""
     has_gates: bool = False
     """Whether a time, other jobs or the limit of its sweep hold it back, or did."""
     gates: HostGates | None = None
@@ -239,7 +239,9 @@ class TrackedJob:
             return None
         verdict = self.verdict
         if verdict is None:
-            return HostWait(AT_ITS_HOST) if self.is_handed_over and not self.spec.gpus else None
+            gates = HostGates(limit=None if self.gates is None else self.gates.limit)
+            is_to_wait = not self.spec.gpus or gates.limit is not None
+            return HostWait(AT_ITS_HOST, gates) if self.is_handed_over and is_to_wait else None
         return None if verdict.start else verdict.wait
 
     @property
@@ -287,7 +289,8 @@ class TrackedJob:
             if not self.is_handed_over:
                 self.trouble, self.verdict, self.launches = None, None, 0
         elif row.state is not State.QUEUED:
-            self.is_from_waiter |= self.is_handed_over
+            is_counted = self.gates is not None and self.gates.limit is not None
+            self.is_from_waiter |= self.is_handed_over and is_counted
             self.is_handed_over = False
 
     def intent_changed(self, row: JobRow, asked_by: str, now: float) -> None:

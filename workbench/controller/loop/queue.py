@@ -28,7 +28,7 @@ from workbench.controller.targets.opener import LineUp
 from workbench.job import PREPARING, TERMINAL, Intent, State, short_id
 from workbench.learner.queue.line import WAITING_AT_ONCE
 from workbench.spec import SWEEP_LABEL
-from workbench.store.db.rows import WATCHED, JobRow
+from workbench.store.db.rows import WATCHED, JobRow, TargetRef
 from workbench.store.queries.jobs import job
 from workbench.time_expressions import iso_us, until_text
 from workbench.values import dataclass
@@ -41,6 +41,9 @@ HOST_PATH: Final = "host_path"
 AHEAD_AT_ONCE: Final = 2
 """How many jobs of a machine are prepared at once ahead of their turn: fewer than are launched at once, since one that
 waits for nothing is not to wait for them."""
+
+NOT_TAKEN_AT_MOST: Final = 3
+"""Once a host has refused so many jobs of a sweep ahead of their turn, the sweep is counted here."""
 
 CLOCK_SECONDS: Final = 30.0
 """How long at most until the time of day is read again for jobs that wait for one: it may be set meanwhile."""
@@ -100,17 +103,23 @@ class Gates:
             return free, None
         return free, self._context.now() + min(remaining_us / 1e6, CLOCK_SECONDS)
 
-    def judge_anew(self, tracked: TrackedJob) -> None:
-        """Set the verdict of a job that a controller before this one was launching, perhaps ahead of its turn.
+    def judge_anew(self, unjudged: Sequence[TrackedJob]) -> None:
+        """Set the verdicts of jobs that a controller before this one was launching, perhaps ahead of their turn.
 
-        Of CPUs nobody knows whether it was to have them: its host sees whether they are free.
+        Of CPUs nobody knows whether they were to have them: their host sees whether they are free.
         """
+        sweeps = self._sweeps()
+        for tracked in unjudged:
+            self._judge_anew(tracked, sweeps)
+
+    def _judge_anew(self, tracked: TrackedJob, sweeps: Mapping[str, _Sweep]) -> None:
         verdict, gates = self._behind_others(tracked)
         now = now_us()
         if (left_us := _begins_in_us(tracked, now)) > 0:
             gates = replace(gates, begin_us=now + left_us)
-        if (sweep := self._sweeps().get(_sweep(tracked))) is not None and tracked.spec.at_most is not None:
+        if (sweep := sweeps.get(_sweep(tracked))) is not None and tracked.spec.at_most is not None:
             gates = replace(gates, limit=sweep.limit_of(tracked))
+        tracked.gates = gates
         wait = None
         if gates != HostGates() or tracked.spec.cpus:
             reason = "" if verdict is None else verdict.reason or verdict.never
@@ -149,7 +158,7 @@ class Gates:
         return Predecessor(attempt, may_fail, max(0, left[0]), max(0, left[1]))
 
     def _goes_ahead(
-        self, tracked: TrackedJob, gates: HostGates, at_hosts: Counter[str], ahead: Counter[str]
+        self, tracked: TrackedJob, gates: HostGates, at_hosts: Counter[tuple[str, bool]], ahead: Counter[str]
     ) -> bool:
         """Say whether a job that is held back is given to its host now; count it there if it is.
 
@@ -157,11 +166,14 @@ class Gates:
         now may be another thing later.
         """
         row, machine = tracked.row, tracked.row.target.machine
+        kind = (machine, gates.are_closed)
+        if ahead[machine] >= AHEAD_AT_ONCE or at_hosts[kind] >= WAITING_AT_ONCE:
+            return False
         if tracked.is_handed_over or tracked.stays_here or not _can_wait_at_host(tracked):
             return False
         if row.intent is not Intent.NONE or tracked.operation is not Operation.NOTHING:
             return False
-        if at_hosts[machine] >= WAITING_AT_ONCE or ahead[machine] >= AHEAD_AT_ONCE:
+        if tracked.not_before is not None and self._context.now() < tracked.not_before:
             return False
         if tracked.spec.at_most is not None and _sweep(tracked) and gates.limit is None:
             return False  # its host would count those of its sweep that are under way there, and no others
@@ -174,7 +186,7 @@ class Gates:
         if tracked.launch_unreachable or tracked.unreachable:
             self.out_of_reach.append(tracked)
             return False
-        at_hosts[machine] += 1
+        at_hosts[kind] += 1
         ahead[machine] += 1
         return True
 
@@ -230,15 +242,18 @@ class _Sweep:
     def __init__(self, name: str, jobs: Sequence[TrackedJob], context: ControllerContext) -> None:
         self._name = name
         self._context = context
-        under_way = [one for one in jobs if one.is_launched and not _is_at_host(one)]
-        self._count = len(under_way)
-        """How many are under way, or come before the next one."""
+        self._is_of_one_host = _are_at_one_host(jobs, context.uuid)
+        """Whether one host sees all of it; else it is counted here, those that hosts have among them."""
+        launched = [one for one in jobs if one.is_launched]
+        # What a controller before this one has launched may run, though nobody has seen it since.
+        under_way = [one for one in launched if not _is_at_host(one) or (one.is_on_its_way and one.begun)]
         self._from_waiter = {one.attempt for one in under_way if one.is_from_waiter}
         self._started = [one.attempt for one in under_way]
         """The attempts that are under way, or are started from here now."""
+        self._count = len(under_way if self._is_of_one_host else launched)
+        """How many are under way, or come before the next one."""
+        self._has_some_at_host = any(_is_at_host(one) and not _waits_for_time(one) for one in jobs)
         self._completed: dict[AttemptRef, bool] = {}
-        self._is_of_one_host = _are_at_one_host(jobs, context.uuid)
-        self._has_some_at_host = any(map(_is_at_host, jobs))
 
     def admit(self, tracked: TrackedJob) -> QueueVerdict | None:
         """Count a waiting job that nothing else holds back; return its verdict, None where it may start now.
@@ -247,9 +262,12 @@ class _Sweep:
         """
         at_most = tracked.spec.at_most
         assert at_most is not None
+        if tracked.is_handed_over and not self._is_of_one_host:
+            return None  # it counts already
         is_over = self._count >= at_most
         self._count += 1
-        if is_over or (self._has_some_at_host and not tracked.is_handed_over):
+        is_its_hosts = self._is_of_one_host and self._has_some_at_host and not tracked.is_handed_over
+        if is_over or is_its_hosts:
             return QueueVerdict(False, f"waits: {at_most} of its sweep may run at once")
         if not tracked.is_handed_over:
             self._started.append(tracked.attempt)
@@ -258,20 +276,23 @@ class _Sweep:
     def limit_of(self, tracked: TrackedJob) -> SweepLimit | None:
         """Return the limit as the job's host counts it; None where the host does not see all of the sweep.
 
-        What a host that has the job knows by itself changes nothing of what it was given.
+        A host that has the job keeps it. What such a host knows by itself changes nothing of what it was given.
         """
         at_most = tracked.spec.at_most
-        if at_most is None or not self._is_of_one_host:
-            return None
-        limit = SweepLimit(self._name, at_most, tuple(self._started))
         known = tracked.gates.limit if tracked.is_handed_over and tracked.gates is not None else None
+        if at_most is None or (known is None and not self._is_of_one_host):
+            return None
+        others = tuple(one for one in self._started if one != tracked.attempt)
+        limit = SweepLimit(self._name, at_most, others)
         if known is None or (known.sweep, known.at_most) != (limit.sweep, limit.at_most):
             return limit
         are_known = self._from_waiter.union(known.others).issuperset(limit.others)
-        return known if are_known and all(map(self._has_completed, known.others)) else limit
+        if not are_known or any(one.cut_off for one in tracked.statuses.values()):
+            return limit
+        return known if all(self._is_seen(one, tracked.row.target) for one in known.others) else limit
 
-    def _has_completed(self, attempt: AttemptRef) -> bool:
-        """Say whether an attempt runs, or its host has the record of its success."""
+    def _is_seen(self, attempt: AttemptRef, host: TargetRef) -> bool:
+        """Say whether an attempt runs, or this host has the record of its success."""
         if attempt in self._started:
             return True
         if attempt not in self._completed:
@@ -281,6 +302,7 @@ class _Sweep:
                 row is not None
                 and row.deleted_us is None
                 and (row.state, row.attempt) == (State.COMPLETED, attempt.attempt)
+                and _host_of(row.target) == _host_of(host)
             )
         return self._completed[attempt]
 
@@ -290,15 +312,23 @@ def _is_at_host(tracked: TrackedJob) -> bool:
     return tracked.is_handed_over or tracked.is_on_its_way
 
 
-def _are_at_one_host(jobs: Iterable[TrackedJob], home_uuid: str) -> bool:
-    """Say whether one host sees how all of these jobs end, and may have those that wait."""
-    hosts = set()
-    for one in jobs:
-        target = one.row.target
-        if not _can_wait_at_host(one):
-            return False
-        hosts.add((target.type, target.address, target.backend, target.home(home_uuid)))
-    return len(hosts) == 1
+def _are_at_one_host(jobs: Sequence[TrackedJob], home_uuid: str) -> bool:
+    """Say whether one host sees how all of these jobs end, and takes those that wait."""
+    hosts = {(_host_of(one.row.target), one.row.target.home(home_uuid)) for one in jobs}
+    if len(hosts) > 1 or sum(one.stays_here for one in jobs) >= NOT_TAKEN_AT_MOST:
+        return False
+    if any(one.spec.image_pull == "always" and _uses_image(one) for one in jobs):
+        return False
+    # Jobs at one backend differ in their runners at most: what those can do is looked up once for each.
+    return all(map(_can_wait_at_host, {one.row.target.runner: one for one in jobs}.values()))
+
+
+def _host_of(target: TargetRef) -> tuple[str, str, str]:
+    return (target.type, target.address, target.backend)
+
+
+def _waits_for_time(tracked: TrackedJob) -> bool:
+    return tracked.gates is not None and tracked.gates.begin_us is not None
 
 
 def _limit_alone(tracked: TrackedJob) -> HostGates:
@@ -325,12 +355,12 @@ def _count_ahead(jobs: Iterable[TrackedJob]) -> Counter[str]:
     )
 
 
-def _count_at_hosts(waiting: Sequence[TrackedJob]) -> Counter[str]:
-    """Count the jobs of each machine that have been given to it and wait behind gates."""
+def _count_at_hosts(waiting: Sequence[TrackedJob]) -> Counter[tuple[str, bool]]:
+    """Count the jobs of each machine that have been given to it: behind gates, and behind a sweep's limit alone."""
     return Counter(
-        one.row.target.machine
+        (one.row.target.machine, one.gates.are_closed)
         for one in waiting
-        if one.is_handed_over and one.gates not in (None, HostGates())
+        if one.is_handed_over and one.gates is not None and one.gates != HostGates()
     )
 
 
@@ -468,9 +498,8 @@ class JobQueue:
         running: dict[str, list[TrackedJob]] = {}
         jobs = self._context.jobs.values()
         queued = [one for one in jobs if one.row.state is State.QUEUED]
-        for tracked in jobs:
-            if tracked.row.state in PREPARING and tracked.verdict is None:
-                self._gates.judge_anew(tracked)
+        if unjudged := [one for one in jobs if one.row.state in PREPARING and one.verdict is None]:
+            self._gates.judge_anew(unjudged)
         free, looks_again_at = self._gates.hold(queued)
         for tracked in free:
             waiting.setdefault(tracked.row.target.machine, []).append(tracked)

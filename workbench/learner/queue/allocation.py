@@ -24,6 +24,9 @@ PORT_TRIES = 20
 RESERVED_CPUS = "reserved_cpus"
 """In a launch document: how many CPUs the job asks for, for each learner."""
 
+SWEEP = "sweep"
+"""In a launch document: the sweep of which only some jobs may be under way at once; absent for none."""
+
 
 def usable_gpus(slots: Sequence[Mapping[str, Any]], each: int) -> List[Mapping[str, Any]]:
     """Return those that a job could use whose learners get so many each: a process computes on one slice at most."""

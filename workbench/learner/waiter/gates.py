@@ -188,7 +188,11 @@ class OpenGates:
 
 
 class SweepCounts:
-    """The attempts of each sweep that are under way at this host."""
+    """The attempts of each sweep that are under way at this host.
+
+    Who has a living agent says so by its launch document, whoever started it. What this waiter has started is
+    remembered all the same, since an agent may die before its command.
+    """
 
     def __init__(self) -> None:
         self._under_way: Dict[str, Dict[Tuple[str, int], AwaitedAttempt]] = {}
@@ -200,11 +204,15 @@ class SweepCounts:
         self._under_way.setdefault(limit.sweep, {})[attempt.job, attempt.attempt] = attempt
 
     def count(
-        self, limits: Iterable[TicketLimit], waiting: Set[Tuple[str, int]], reader: GateReader
+        self,
+        limits: Iterable[TicketLimit],
+        living: Mapping[str, Set[Tuple[str, int]]],
+        waiting: Set[Tuple[str, int]],
+        reader: GateReader,
     ) -> Dict[str, int]:
         """Return how many attempts of each sweep are under way; those that are ``waiting`` are not.
 
-        A sweep of which nobody waits any more is forgotten.
+        A sweep of which nobody waits any more is forgotten. ``living``: by sweep, the attempts with a living agent.
         """
         named: Dict[str, Dict[Tuple[str, int], AwaitedAttempt]] = {}
         for limit in limits:
@@ -219,7 +227,7 @@ class SweepCounts:
             over = self._over[sweep]
             over |= {key for key, one in others.items() if key not in over and reader.is_over(one)}
             own = self._under_way.get(sweep, {})
-            found[sweep] = len({*own, *others} - over - waiting)
+            found[sweep] = len(({*own, *others} - over | living.get(sweep, set())) - waiting)
         return found
 
     def _drop_ended(self, sweep: str, reader: GateReader) -> None:

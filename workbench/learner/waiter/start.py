@@ -7,7 +7,7 @@ import errno
 import json
 import math
 import os
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from workbench.learner.host import machine
 from workbench.learner.host.cpu_affinity import CpuChooser
@@ -50,6 +50,8 @@ class AttemptStart:
 
         self.holders: List[str] = []
         """The folders of the learners that had reserved CPUs when that was looked at last."""
+        self._sweeps: Dict[str, str] = {}
+        """By folder: to which sweep a learner that lives belongs; empty for none."""
 
     def fits(self, attempt: WaitingAttempt) -> bool:
         """Say whether what this home's learners have reserved leaves the CPUs that an attempt asks for."""
@@ -175,19 +177,40 @@ class AttemptStart:
         """
         found: Dict[str, float] = {}
         self.holders = []
+        for job, _, path in self._living():
+            if _phase(path) in _NEEDS_NONE:
+                continue
+            number = _reserved_of(read_object(_document_path(path)) or {})
+            if number:
+                found[job] = found.get(job, 0.0) + number
+                self.holders.append(path)
+        return found
+
+    def under_way(self, sweeps: Set[str]) -> Dict[str, Set[Tuple[str, int]]]:
+        """Return the attempts of some sweeps of this home that have a living agent, whoever started them."""
+        found: Dict[str, Set[Tuple[str, int]]] = {}
+        known, self._sweeps = self._sweeps, {}
+        for job, attempt, path in self._living():
+            sweep = known.get(path)
+            if sweep is None:
+                document = read_object(_document_path(path))
+                if document is None:
+                    continue
+                sweep = str(document.get(allocation.SWEEP) or "")
+            self._sweeps[path] = sweep
+            if sweep in sweeps and _phase(path) != "exited":
+                found.setdefault(sweep, set()).add((job, attempt))
+        return found
+
+    def _living(self) -> Iterator[Tuple[str, int, str]]:
+        """Yield the job, attempt and folder of each learner of this home that has an agent."""
         for marker in markers("FABRIC_GUARD"):
             home, _, rest = marker.partition("/")
             parts = rest.split("/")
-            if home == self._home and len(parts) == 3:
+            if home == self._home and len(parts) == 3 and parts[1].isdigit():
                 job, attempt, learner = parts
-                path = os.path.join(self._folder, "jobs", job, f"attempt-{attempt}", f"learner-{learner}")
-                if (read_object(os.path.join(path, "state.json")) or {}).get("phase") in _NEEDS_NONE:
-                    continue
-                number = _reserved_of(read_object(os.path.join(path, "launch.json")) or {})
-                if number:
-                    found[job] = found.get(job, 0.0) + number
-                    self.holders.append(path)
-        return found
+                folder = os.path.join(self._folder, "jobs", job, f"attempt-{attempt}", f"learner-{learner}")
+                yield job, int(attempt), folder
 
 
 def forget_secrets(attempt: WaitingAttempt) -> None:
@@ -252,7 +275,15 @@ def _passes(error: Exception) -> bool:
 
 
 def _launch_path(learner: WaitingLearner) -> str:
-    return os.path.join(learner.folder, "launch.json")
+    return _document_path(learner.folder)
+
+
+def _document_path(folder: str) -> str:
+    return os.path.join(folder, "launch.json")
+
+
+def _phase(folder: str) -> str:
+    return str((read_object(os.path.join(folder, "state.json")) or {}).get("phase") or "")
 
 
 def _remove_unused(attempt: WaitingAttempt, files: Mapping[int, Sequence[str]]) -> None:

@@ -342,7 +342,8 @@ class Waiter:
         limits = [limit for one in self._waiting.values() if (limit := one.ticket.gates.limit) is not None]
         if not limits:
             return
-        counts = self._sweeps.count(limits, set(self._waiting), reader)
+        living = self._start.under_way({limit.sweep for limit in limits})
+        counts = self._sweeps.count(limits, living, set(self._waiting), reader)
         for one in sorted(self._waiting.values(), key=lambda one: one.order):
             limit = one.ticket.gates.limit
             if limit is None or one.is_behind or not one.counts:
