@@ -89,12 +89,12 @@ class Gates:
                 tracked.stays_here = False  # what its preparation lacked may be there now
             sweep = sweeps.get(_sweep(tracked))
             if sweep is not None and tracked.spec.at_most is not None:
-                gates = replace(gates, limit=sweep.limit_of(tracked))
+                gates = HostGates(gates.begin_us, gates.after, sweep.limit_of(tracked))
                 verdict = verdict or sweep.admit(tracked)
             tracked.gates = gates
             if verdict is not None and not verdict.never:
-                verdict = replace(verdict, wait=HostWait(verdict.reason, gates))
-                verdict = replace(verdict, hand_over=self._goes_ahead(tracked, gates, at_hosts, ahead))
+                is_given = self._goes_ahead(tracked, gates, at_hosts, ahead)
+                verdict = QueueVerdict(False, verdict.reason, is_given, HostWait(verdict.reason, gates))
             if verdict is None:
                 free.append(tracked)
             else:
@@ -254,6 +254,7 @@ class _Sweep:
         """How many are under way, or come before the next one."""
         self._has_some_at_host = any(_is_at_host(one) and not _waits_for_time(one) for one in jobs)
         self._completed: dict[AttemptRef, bool] = {}
+        self._limits: dict[int, SweepLimit] = {}
 
     def admit(self, tracked: TrackedJob) -> QueueVerdict | None:
         """Count a waiting job that nothing else holds back; return its verdict, None where it may start now.
@@ -282,14 +283,22 @@ class _Sweep:
         known = tracked.gates.limit if tracked.is_handed_over and tracked.gates is not None else None
         if at_most is None or (known is None and not self._is_of_one_host):
             return None
-        others = tuple(one for one in self._started if one != tracked.attempt)
-        limit = SweepLimit(self._name, at_most, others)
+        limit = self._limit(at_most)
+        if tracked.attempt in limit.others:
+            limit = replace(limit, others=tuple(one for one in limit.others if one != tracked.attempt))
         if known is None or (known.sweep, known.at_most) != (limit.sweep, limit.at_most):
             return limit
         are_known = self._from_waiter.union(known.others).issuperset(limit.others)
         if not are_known or any(one.cut_off for one in tracked.statuses.values()):
             return limit
         return known if all(self._is_seen(one, tracked.row.target) for one in known.others) else limit
+
+    def _limit(self, at_most: int) -> SweepLimit:
+        """Return the limit as it is now, the same object for all of many that wait."""
+        known = self._limits.get(at_most)
+        if known is None or len(known.others) != len(self._started):
+            known = self._limits[at_most] = SweepLimit(self._name, at_most, tuple(self._started))
+        return known
 
     def _is_seen(self, attempt: AttemptRef, host: TargetRef) -> bool:
         """Say whether an attempt runs, or this host has the record of its success."""
