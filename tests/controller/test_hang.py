@@ -76,15 +76,20 @@ def spawned(monkeypatch: pytest.MonkeyPatch) -> list[Home]:
     return homes
 
 
+def send_stop(pid: int) -> None:
+    """Stop a controller, and wait until it is: it goes on for a moment after the signal, and may answer."""
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: system.state_letter(pid) == "T", "the controller to stop")
+
+
 @pytest.fixture
 def stop(made: Home) -> Iterator[Stop]:
     """Stops a process as SIGSTOP does; those that are left go on at the end."""
     stopped: list[int] = []
 
     def send(pid: int) -> None:
-        os.kill(pid, signal.SIGSTOP)
         stopped.append(pid)
-        until(lambda: system.state_letter(pid) == "T", "the controller to stop")
+        send_stop(pid)
 
     yield send
     for pid in stopped:
@@ -161,7 +166,7 @@ def test_a_job_is_killed_though_its_controller_hangs(own_ground: Ground) -> None
     own_ground.prints(job_id, "ready")
     row = own_ground.reaches(job_id, State.PROCESSING)
     hanging = answers(own_ground.home).pid
-    os.kill(hanging, signal.SIGSTOP)
+    send_stop(hanging)
 
     request_stop(own_ground.store, [row], "kill", origin="test")
     [row], _ = wait_until(own_ground.store, [row], lambda rows: is_over(rows[0]), stops=True)
@@ -178,7 +183,7 @@ def test_one_that_cannot_be_ended_keeps_no_learner_here_from_being_killed(
     own_ground.prints(job_id, "ready")
     row = own_ground.reaches(job_id, State.PROCESSING)
     hanging = answers(own_ground.home).pid
-    os.kill(hanging, signal.SIGSTOP)
+    send_stop(hanging)
     monkeypatch.setattr(hang, "DIES_WITHIN_SECONDS", 0.1)
     monkeypatch.setattr(hang, "_kill", lambda found: None)
     state = own_ground.learner(job_id).path / "state.json"
