@@ -341,8 +341,8 @@ def test_a_killed_waiter_keeps_the_limit_of_a_sweep(ground: Ground, end: Path, t
     before = state_of(ground, jobs[1])["pid"]
     assert isinstance(before, int)
     os.kill(before, signal.SIGKILL)
+    until(lambda: all(state_of(ground, one).get("pid") != before for one in jobs[1:]), "another waiter")
     for job_id in jobs[1:]:
-        until(lambda job_id=job_id: state_of(ground, job_id).get("pid") != before, "another waiter")
         waits_there(ground, job_id)
     kill_controller(ground)
     go.touch()

@@ -392,7 +392,7 @@ def test_a_waiter_counts_what_the_one_before_it_has_started(home: WaitingHome, t
     os.kill(pid, signal.SIGKILL)
     until(lambda: not system.start_ticks(pid), "the waiter to be gone")
 
-    job = home.hand_over(home.job(gpus=0, sweep="s"), **limited(1))
+    job = home.hand_over(home.job(gpus=0), **limited(1))
     other = home.hand_over(home.job(gpus=0), **limited(1, sweep="t"))
 
     other.until_over()

@@ -99,6 +99,8 @@ class AttemptStart:
                 documents[one.number]["env"].update(variables)
                 if ticket.cpus:
                     documents[one.number][allocation.RESERVED_CPUS] = ticket.cpus
+                if ticket.gates.limit is not None:
+                    documents[one.number][allocation.SWEEP] = ticket.gates.limit.sweep
                 if ticket.cpus and ticket.binds_cpus:
                     chosen = self._cpus.choose(max(1, math.ceil(ticket.cpus)), one.launch.marker)
                     documents[one.number]["cpus"] = chosen
