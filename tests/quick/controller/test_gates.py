@@ -294,6 +294,17 @@ def test_what_has_a_limit_at_its_host_keeps_it_when_others_of_the_sweep_go_elsew
     assert gates.limit == SweepLimit("s", 1, (attempt_of("a"),))
 
 
+def test_the_next_controller_lifts_no_limit_of_a_sweep_that_goes_elsewhere_too() -> None:
+    there = swept("a", waits=True)
+    elsewhere = swept("x", State.PROCESSING, target=replace(BOX, address="other"))
+
+    hold(there, elsewhere)
+
+    gates = there.line_entry().gates
+    assert gates is not None
+    assert gates.limit == SweepLimit("s", 2, (attempt_of("x"),))
+
+
 def test_of_a_sweep_over_several_hosts_those_at_a_host_count_and_the_others_go_on() -> None:
     there = swept("a", waits=True)
     elsewhere = [swept(name, target=replace(BOX, address="other")) for name in ("x", "y")]

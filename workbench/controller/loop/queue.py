@@ -280,9 +280,9 @@ class _Sweep:
         A host that has the job keeps it. What such a host knows by itself changes nothing of what it was given.
         """
         at_most = tracked.spec.at_most
-        known = tracked.gates.limit if tracked.is_handed_over and tracked.gates is not None else None
-        if at_most is None or (known is None and not self._is_of_one_host):
+        if at_most is None or not (self._is_of_one_host or tracked.is_handed_over):
             return None
+        known = tracked.gates.limit if tracked.is_handed_over and tracked.gates is not None else None
         limit = self._limit(at_most)
         if tracked.attempt in limit.others:
             limit = replace(limit, others=tuple(one for one in limit.others if one != tracked.attempt))
