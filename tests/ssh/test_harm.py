@@ -97,7 +97,10 @@ def host_processes(box: Box) -> list[int]:
     """List the agents at the host that speak with us."""
     found = []
     for pid in processes_of(box.user):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended since
         if b"host" in words and any(b"/agents/" in word for word in words):
             found.append(pid)
     return found
