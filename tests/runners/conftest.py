@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from backends.local.host import LocalHost
+from runners.container.runner import ContainerRunner
 from tests.runners.jobs import HOME, Jobs
 from tests.stubs import Gpus, pretend
 from tests.support.kept_agents import lend_agents
@@ -29,6 +30,21 @@ def jobs(home: Home, job_home: str) -> Iterator[Jobs]:
         job.runner.remove(job.request.attempt)
         job.runner.close()
     host.close()
+
+
+@pytest.fixture
+def host(home: Home) -> Iterator[LocalHost]:
+    """This machine, with an engine that a test has in memory."""
+    host = LocalHost(home, engine="unix:///nowhere")
+    yield host
+    host.close()
+
+
+@pytest.fixture
+def runner(host: LocalHost) -> Iterator[ContainerRunner]:
+    runner = ContainerRunner(host, home_uuid=HOME)
+    yield runner
+    runner.close()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,10 +15,9 @@ from runners.container.limits import Limits
 from runners.container.runner import ContainerRunner
 from runners.interface import LaunchPlan
 from runners.shared.agents import PythonAgent
+from tests.runners.jobs import HOME
 from workbench.learner.platform.engine_client import EngineRefused
-from workbench.paths import Home
 
-HOME = "00000000-0000-0000-0000-00000000000a"
 REFUSAL = "runc create failed: error setting rlimit type 8: operation not permitted"
 MOST_CHANGES = 9
 """More requests than a launch makes."""
@@ -74,20 +72,6 @@ class MemoryEngine(Engine):
 
 def limits_of(container: dict[str, Any]) -> list[str]:
     return [limit["Name"] for limit in container["Config"]["HostConfig"]["Ulimits"]]
-
-
-@pytest.fixture
-def host(home: Home) -> Iterator[LocalHost]:
-    host = LocalHost(home, engine="unix:///nowhere")
-    yield host
-    host.close()
-
-
-@pytest.fixture
-def runner(host: LocalHost) -> Iterator[ContainerRunner]:
-    runner = ContainerRunner(host, home_uuid=HOME)
-    yield runner
-    runner.close()
 
 
 def create(host: LocalHost, runner: ContainerRunner, engine: MemoryEngine, plan: LaunchPlan) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,12 +15,11 @@ from runners.container.launch import ContainerLaunch
 from runners.container.runner import ContainerRunner
 from runners.interface import AttemptRef, HostGates, HostWait, Predecessor
 from runners.shared.container_defaults import BUILT
+from tests.runners.jobs import HOME
 from workbench.errors import SlotsBusy
 from workbench.learner.platform.engine_client import EngineRefused
-from workbench.paths import Home
 from workbench.spec import ImageBuild
 
-HOME = "00000000-0000-0000-0000-00000000000a"
 BEFORE = Predecessor(
     AttemptRef(HOME, "training-a", 1, 1), may_fail=False, restarts_left=0, platform_restarts_left=0
 )
@@ -42,20 +40,6 @@ class ImagesEngine(Engine):
         if not target.removeprefix("images/").startswith(self._names or ("-",)):
             raise EngineRefused(404, "No such image")
         return {"Id": "sha256:1"}
-
-
-@pytest.fixture
-def host(home: Home) -> Iterator[LocalHost]:
-    host = LocalHost(home, engine="unix:///nowhere")
-    yield host
-    host.close()
-
-
-@pytest.fixture
-def runner(host: LocalHost) -> Iterator[ContainerRunner]:
-    runner = ContainerRunner(host, home_uuid=HOME)
-    yield runner
-    runner.close()
 
 
 @pytest.mark.parametrize(

@@ -190,8 +190,8 @@ class OpenGates:
 class SweepCounts:
     """The attempts of each sweep that are under way at this host.
 
-    Who has a living agent says so by its launch document, whoever started it. What this waiter has started is
-    remembered all the same, since an agent may die before its command.
+    Living agents are found by their launch documents, whoever started them. What this waiter has started is remembered
+    all the same, since an agent may die before its command.
     """
 
     def __init__(self) -> None:
