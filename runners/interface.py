@@ -65,6 +65,8 @@ class Capabilities:
     heeds_wait: bool = False
     """Whether a launch whose request has a ``wait`` gives the attempt to its host and starts nothing, with
     ``hands_over``."""
+    restarts: bool = False
+    """Whether the host begins the next attempt of a job whose command failed, as ``LaunchRequest.restarts`` says."""
     finish: bool = False
     """Whether it knows the stop ``finish``: ``should_stop()`` says yes, and no signal is sent."""
     moves_in: bool = False
@@ -168,6 +170,17 @@ class HostWait:
 
 
 @dataclass(frozen=True, slots=True)
+class HostRestarts:
+    """How the host begins the next attempt of a job, should its command fail."""
+
+    done: int
+    """How many restarts after faults of the user there were before this attempt."""
+    allowed: int
+    delay_seconds: float
+    """The back-off before the next attempt; before the one after it twice as long."""
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchRequest:
     """Everything that a runner gets to plan and launch an attempt."""
 
@@ -191,6 +204,9 @@ class LaunchRequest:
     ``capabilities.heeds_wait``. None starts it."""
     limit: SweepLimit | None = None
     """The limit of its sweep, as its host counts it, should the launch find its GPUs taken; None for none."""
+    restarts: HostRestarts | None = None
+    """Given where the host may begin the next attempt; it does where it can. Only for runners with
+    ``capabilities.restarts``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +273,17 @@ class LaunchPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Followed:
+    """The next attempt of a job, which its host begins."""
+
+    attempt: int
+    begin_us: int
+    """When its back-off is over, by the host's clock, in microseconds since 1970, UTC."""
+    delay_seconds: float
+    """How long that is."""
+
+
+@dataclass(frozen=True, slots=True)
 class LearnerStatus:
     """The status of a learner. Times are microseconds since 1970, UTC, by the host's clock."""
 
@@ -282,6 +309,8 @@ class LearnerStatus:
     """Whether it waits for what its launch brings; if the launch was cut off, it must be repeated."""
     waits: bool = False
     """Whether it waits in its host's queue: nothing of it runs, and the host starts it when its turn comes."""
+    followed_by: Followed | None = None
+    """The next attempt, where the host has begun it, or was about to; only of a learner whose command has failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,17 +82,27 @@ def refuse_missing(request: LaunchRequest, host: Host, site: HostFacts) -> None:
             )
 
 
+def linked_mounts(request: LaunchRequest) -> list[tuple[str, str]]:
+    """List what is linked in the folder of the code: the path on the host, and that in the folder."""
+    mounts = request.spec.bind_mounts
+    return [
+        (mount.host_path, mount.container_path)
+        for mount in mounts
+        if not PurePosixPath(mount.container_path).is_absolute()
+    ]
+
+
 def link_mounts(request: LaunchRequest, host: Host, folders: Sequence[str]) -> None:
     """Make links in folders of code to what is mounted at relative paths; doing it again changes nothing.
 
     Raises:
         LaunchRefused: the code has something at such a path, or the host refuses a link.
     """
-    mounts = [
-        mount for mount in request.spec.bind_mounts if not PurePosixPath(mount.container_path).is_absolute()
-    ]
     pairs = [
-        part for folder in folders for each in mounts for part in (each.host_path, target_of(each, folder))
+        part
+        for folder in folders
+        for source, name in linked_mounts(request)
+        for part in (source, str(PurePosixPath(folder, name)))
     ]
     if not pairs:
         return

@@ -13,6 +13,7 @@ PROCESS: Final = Capabilities(
     copy=True,
     hands_over=True,
     heeds_wait=True,
+    restarts=True,
     finish=True,
     moves_in=True,
 )

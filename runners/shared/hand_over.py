@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backends.contract.host import Host
-from runners.interface import HostGates, LaunchPlan
+from runners.interface import HostGates, LaunchPlan, LaunchRequest
 from runners.shared.agents import Agent, PythonAgent
 from runners.shared.environment import job_folders, secrets_stem
-from runners.shared.gpu_leases import lease_text
+from runners.shared.gpu_leases import lease_holder
 from runners.shared.host_facts import HostFacts
 from runners.shared.store_setup import secrets_with
 from workbench.errors import BackendUnreachable, FabricError, SlotsBusy
@@ -71,32 +70,39 @@ class HandOver:
 
     def _ticket(self, waiting: Sequence[int], environment: Mapping[str, str]) -> dict[str, Any]:
         """Return what the waiter needs to know beside the launch documents."""
-        request, spec = self._plan.request, self._plan.request.spec
-        attempt = request.attempt
+        request = self._plan.request
         folder = job_folders(request, self._site)[1]
         gates = HostGates(limit=request.limit) if request.wait is None else request.wait.gates
         return {
             **(gates.to_json(self._site.home) if gates != HostGates() else {}),
-            "home": attempt.home,
-            "job": attempt.job_id,
-            "attempt": attempt.attempt,
-            "leases_folder": self._site.leases,
-            "gpus": spec.gpus * spec.learners,
-            "each": spec.gpus,
-            "gpu_type": spec.gpu_type,
-            "priority": spec.priority,
-            "position": float(request.seq if request.position is None else request.position),
-            "max_runtime_seconds": spec.max_runtime_seconds,
-            "cpus": spec.cpus or 0.0,
-            "lease": json.loads(lease_text(request, 0)),
+            **ticket_facts(request, self._site),
             "environment": dict(environment),
-            "secrets_suffix": PythonAgent.secrets_suffix,
             "learners": [
                 {
                     "learner": learner,
                     "folder": str(folder.learner(learner).path),
-                    "secrets_stem_name": secrets_stem("", attempt, learner).lstrip("/"),
+                    "secrets_stem_name": secrets_stem("", request.attempt, learner).lstrip("/"),
                 }
                 for learner in waiting
             ],
         }
+
+
+def ticket_facts(request: LaunchRequest, site: HostFacts) -> dict[str, Any]:
+    """Return what a ticket says of an attempt that is the same for all of its learners, whatever holds it back."""
+    spec, attempt = request.spec, request.attempt
+    return {
+        "home": attempt.home,
+        "job": attempt.job_id,
+        "attempt": attempt.attempt,
+        "leases_folder": site.leases,
+        "gpus": spec.gpus * spec.learners,
+        "each": spec.gpus,
+        "gpu_type": spec.gpu_type,
+        "priority": spec.priority,
+        "position": float(request.seq if request.position is None else request.position),
+        "max_runtime_seconds": spec.max_runtime_seconds,
+        "cpus": spec.cpus or 0.0,
+        "lease": lease_holder(request),
+        "secrets_suffix": PythonAgent.secrets_suffix,
+    }

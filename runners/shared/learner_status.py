@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runners.interface import LearnerRef, LearnerStatus
+from runners.interface import Followed, LearnerRef, LearnerStatus
 from workbench.job import LearnerPhase, Reason
 
 
@@ -42,6 +42,7 @@ def status_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> LearnerSt
         slots=tuple(facts["slots"]),
         node=node,
         doing=str(state.get("doing") or ""),
+        followed_by=_followed_by(state),
     )
 
 
@@ -57,6 +58,18 @@ def _phase(state: Mapping[str, Any], *, alive: bool) -> LearnerPhase:
         return LearnerPhase(state["phase"])
     except (ValueError, KeyError):
         return LearnerPhase.RUNNING if alive else LearnerPhase.LOST
+
+
+def _followed_by(state: Mapping[str, Any]) -> Followed | None:
+    found = state.get("followed_by")
+    try:
+        return (
+            None
+            if not found
+            else Followed(int(found["attempt"]), int(found["begin_us"]), float(found["delay_seconds"]))
+        )
+    except (KeyError, TypeError, ValueError):
+        return None  # the job may have written it itself
 
 
 def _reason(state: Mapping[str, Any]) -> Reason | None:

@@ -29,6 +29,9 @@ CROWDED: Final = 0.3
 SWEPT: Final = 0.3
 """In how many histories most jobs belong to a sweep, of which only some may run at once."""
 
+FAILING: Final = 0.3
+"""The share of histories in which most learners fail by themselves."""
+
 LETTERS: Final = "abcdefghjkmnpqrstuvwxyz"
 
 
@@ -47,6 +50,8 @@ class People:
         sweeps = world.chance.of("sweeps")
         self._are_swept = sweeps.random() < SWEPT
         self._at_most = 1 + int(sweeps.random() * 3)
+        self.jobs_fail = world.chance.of("jobs that fail").random() < FAILING
+        """Whether jobs have one learner each, which fails more often than not, and restarts."""
         self._ids = [JobId(f"training-aaaaaaa{LETTERS[n // 23]}{LETTERS[n % 23]}") for n in range(jobs)]
 
     def target_name(self, job_id: str) -> str:
@@ -101,7 +106,7 @@ class People:
         if earlier and draw.random() < 0.15:
             mode = "completed" if draw.random() < 0.5 else "ended"
             after = f"{earlier[int(draw.random() * len(earlier))]}:{mode}"
-        learners = 1 if draw.random() < 0.6 else 2 + int(draw.random() * 2)
+        learners = 1 if draw.random() < 0.6 or self.jobs_fail else 2 + int(draw.random() * 2)
         sweep = self._sweep(target.name)
         spec = JobSpec(
             name="simulated",
@@ -109,7 +114,7 @@ class People:
             learners=learners,
             gpus=max(_gpus(draw), int(self._are_crowded)),
             cpus=1.0 if draw.random() < 0.3 else None,
-            max_restarts=int(draw.random() * 3),
+            max_restarts=int(draw.random() * 3) + self.jobs_fail,
             max_platform_restarts=int(draw.random() * 4),
             max_runtime_seconds=5.0 + 20 * draw.random() if draw.random() < 0.15 else None,
             grace_seconds=1.0 + int(draw.random() * 5),

@@ -158,7 +158,9 @@ class SimulatedRunner(Runner):
     """The runner of a simulated target."""
 
     name: ClassVar[str] = "simulated"
-    capabilities: ClassVar[Capabilities] = Capabilities(needs="host", hands_over=True, heeds_wait=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        needs="host", hands_over=True, heeds_wait=True, restarts=True
+    )
 
     def __init__(self, connection: Any, *, home_uuid: str) -> None:
         super().__init__(connection, home_uuid=home_uuid)
@@ -193,13 +195,14 @@ class SimulatedRunner(Runner):
         waiting = [ref for ref in refs if ref not in target.learners or target.learners[ref].is_cut_off]
         needed = spec.gpus * len(waiting)
         wait = plan.request.wait
+        restarts = None if target.kind == "kubernetes" else plan.request.restarts
         is_busy = needed > target.free() and len(waiting) == len(refs)
         if target.kind != "kubernetes" and (wait is not None or is_busy):
             if self._world.chance.goes_wrong("refuse", "the waiter"):
                 text = f"{needed} GPUs are needed, {target.free()} are free"
                 raise SlotsBusy(text if wait is None else wait.reason)
             gates = HostGates(limit=plan.request.limit) if wait is None else wait.gates
-            target.hand_over(waiting, spec, gates)
+            target.hand_over(waiting, spec, gates, restarts)
             self._line.answer("launch")
             return
         with self._leased(attempt, needed) as lease:
@@ -208,7 +211,7 @@ class SimulatedRunner(Runner):
                 if number:
                     self._line.call("start of a learner")
                 lease(needed - spec.gpus * (number + 1))
-                target.spawn(ref, spec, waits=target.kind == "kubernetes")
+                target.spawn(ref, spec, restarts, waits=target.kind == "kubernetes")
         self._line.answer("launch")
 
     @contextmanager

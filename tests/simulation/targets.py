@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from runners.interface import (
     AttemptRef,
+    Followed,
     HostGates,
+    HostRestarts,
     LearnerRef,
     LearnerStatus,
     Predecessor,
@@ -26,6 +28,8 @@ from runners.interface import (
 from tests.simulation.chance import Chance
 from tests.simulation.tasks import Scheduler, Waiters
 from workbench.job import LearnerPhase, Reason, short_id
+from workbench.learner.guard.next_attempt import is_due
+from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.waiter import gates as waiter_gates
 from workbench.spec import SWEEP_LABEL, JobSpec
 
@@ -71,8 +75,8 @@ class Behaviour:
     """How long the last of its output finds no room."""
 
 
-def draw_behaviour(chance: Chance, ref: LearnerRef) -> Behaviour:
-    """Draw what a learner does."""
+def draw_behaviour(chance: Chance, ref: LearnerRef, *, is_to_fail: bool) -> Behaviour:
+    """Draw what a learner does; of those that are to fail some do not."""
     draw = chance.of("what learners do")
     does = Behaviour(0.05 + draw.random(), 0.2 + 20.0 * draw.random() ** 2, lines=1 + int(draw.random() * 4))
     if draw.random() < 0.2:
@@ -81,7 +85,7 @@ def draw_behaviour(chance: Chance, ref: LearnerRef) -> Behaviour:
         does.store_seconds = draw.random() * 5
     does.stop_seconds = draw.random() * 2
     does.halted_exit_code = chance.choose("exit code of a halted learner", (143, 0, 143, 1))
-    if chance.goes_wrong("learner", "fails"):
+    if chance.goes_wrong("learner", "fails") or (is_to_fail and chance.of("who fails").random() < 0.7):
         does.exit_code = chance.choose("exit code", (1, 2, 3, 126, 127, 143, 137))
     if chance.goes_wrong("learner", "dies by a signal"):
         does.exit_code, does.signal = 0, chance.choose("signal", (11, 9, 15))
@@ -131,6 +135,9 @@ class Learner:
     asked: str = ""
     """Which stop lies there."""
     ended_by_itself: bool = False
+    restarts: HostRestarts | None = None
+    """How its host begins the next attempt, should it fail."""
+    followed_by: Followed | None = None
     output: bytearray = field(default_factory=bytearray)
     index: bytearray = field(default_factory=bytearray)
     records: bytearray = field(default_factory=bytearray)
@@ -170,6 +177,7 @@ class Learner:
             node=node,
             waits=self.waits_for_slots and self.is_handed_over,
             cut_off=self.is_cut_off,
+            followed_by=self.followed_by if self.is_over else None,
         )
 
     def state(self) -> bytes:
@@ -238,13 +246,16 @@ class SimulatedTarget:
 
     # Learners
 
-    def spawn(self, ref: LearnerRef, spec: JobSpec, *, waits: bool = False) -> None:
+    def spawn(
+        self, ref: LearnerRef, spec: JobSpec, restarts: HostRestarts | None = None, *, waits: bool = False
+    ) -> None:
         """Start a learner, unless it was started before; one whose start was cut off was not."""
         one = self.learners.get(ref)
         if one is not None and not one.is_cut_off:
             return
         if one is None:
             one = self.learners[ref] = Learner(ref, spec, self.world.behaviour(ref, spec))
+        one.restarts = restarts
         one.is_cut_off = one.is_handed_over = False
         self.world.story(f"{self.name}: {one.name} is launched")
         if waits and spec.gpus > self.free():
@@ -262,7 +273,13 @@ class SimulatedTarget:
             self._later(one, one.does.start_seconds * (number + 1) / steps, partial(self._enter, one, phase))
         self._later(one, one.does.start_seconds, lambda: self._start(one))
 
-    def hand_over(self, refs: Sequence[LearnerRef], spec: JobSpec, gates: HostGates = NO_GATES) -> None:
+    def hand_over(
+        self,
+        refs: Sequence[LearnerRef],
+        spec: JobSpec,
+        gates: HostGates = NO_GATES,
+        restarts: HostRestarts | None = None,
+    ) -> None:
         """Give an attempt to the waiter; one that waits already is given again."""
         self.gates[refs[0].job_id] = gates
         for ref in refs:
@@ -272,6 +289,7 @@ class SimulatedTarget:
             if one.is_cut_off or (one.phase is LearnerPhase.STARTING and not one.slots and not one.is_over):
                 one.waits_for_slots = one.is_handed_over = True
                 one.is_cut_off = False
+                one.restarts = restarts
         self.world.story(f"{self.name}: {short_id(refs[0].job_id)}.{refs[0].attempt} waits there")
         self.admit()
         self.tell()
@@ -347,9 +365,16 @@ class SimulatedTarget:
             before.may_fail,
             before.restarts_left,
             before.platform_restarts_left,
-            (),
+            tuple(f"/job/attempt-{attempt.attempt}/learner-{one + 1}" for one in range(attempt.learners)),
         )
-        return waiter_gates.lets_go(predecessor, self._records_of(attempt))
+        records = self._records_of(attempt)
+        while len(records) == 1:
+            following = waiter_gates.following_attempt(predecessor, records[0])
+            if following is None:
+                break
+            predecessor = following
+            records = self._records_of(replace(attempt, attempt=following.attempt))
+        return waiter_gates.lets_go(predecessor, records)
 
     def _records_of(self, attempt: AttemptRef) -> list[dict[str, Any]]:
         numbers = range(1, attempt.learners + 1)
@@ -369,6 +394,7 @@ class SimulatedTarget:
             "signal": one.signal,
             "stopped": one.stopped,
             "reason": None if one.reason is None else {"code": one.reason.code},
+            "followed_by": None if one.followed_by is None else asdict(one.followed_by),
         }
 
     def admit(self) -> None:
@@ -469,9 +495,10 @@ class SimulatedTarget:
         self.tell()
 
     def _record_end(self, one: Learner) -> None:
-        one.phase, one.slots = LearnerPhase.EXITED, ()
         if one.reason is not None and one.reason.code == "S204":
             one.reason = None
+        self._follow(one)
+        one.phase, one.slots = LearnerPhase.EXITED, ()
         self.world.story(
             f"{self.name}: {one.name} has ended: "
             f"{f'signal {one.signal}' if one.signal else f'exit code {one.exit_code}'} {one.stopped}"
@@ -479,6 +506,26 @@ class SimulatedTarget:
         self.admit()
         self.tell()
         self._settle_others(one)
+
+    def _follow(self, one: Learner) -> None:
+        """Have the waiter begin the next attempt of one that has failed, as its agent does, or dies in the middle."""
+        found = {"exit_code": one.exit_code, "signal": one.signal, "stopped": one.stopped}
+        launch = LaunchDocument({"restarts": one.restarts and asdict(one.restarts)})
+        has_failed = one.exit_code != 0 or one.signal is not None
+        why = {"code": "C201"} if has_failed else None
+        if one.restarts is None or one.asked or not one.ended_by_itself or not is_due(launch, found, why):
+            return
+        if self.world.chance.goes_wrong("refuse", "the waiter after a failure"):
+            return
+        number, delay = one.ref.attempt + 1, one.restarts.delay_seconds
+        begin_us = self.now_us() + int(delay * 1e6)
+        one.followed_by = Followed(number, begin_us, delay)
+        self.world.story(f"{self.name}: {one.name} is to be followed by attempt {number}")
+        if self.world.chance.goes_wrong("learner", "its agent dies before the next attempt waits"):
+            return
+        ref = LearnerRef(one.ref.home, one.ref.job_id, number, one.ref.learner)
+        after = HostRestarts(one.restarts.done + 1, one.restarts.allowed, min(2 * delay, 60.0))
+        self.hand_over([ref], one.spec, HostGates(begin_us=begin_us), after)
 
     def _settle_others(self, one: Learner) -> None:
         """Have the agents of the others stop them, as they agree among themselves."""

@@ -117,7 +117,7 @@ class World:
 
     def behaviour(self, ref: LearnerRef, spec: JobSpec) -> Behaviour:
         """Draw what a learner does."""
-        return draw_behaviour(self.chance, ref)
+        return draw_behaviour(self.chance, ref, is_to_fail=self.people.jobs_fail)
 
     def started(self, target: SimulatedTarget, one: Learner) -> None:
         """Note that a learner's command starts."""

@@ -7,7 +7,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Literal
 
-from runners.interface import LearnerStatus
+from runners.interface import Followed, LearnerStatus
 from workbench.controller.decide.log_policies import LogMatch
 from workbench.controller.decide.outcome import Outcome
 from workbench.controller.decide.restarts import Restart
@@ -138,6 +138,8 @@ class JobSnapshot:
     """Whether no launch of this attempt has reached the backend."""
     is_handed_over: bool = False
     """Whether a QUEUED attempt was given to its host, which starts it when its turn comes."""
+    may_be_followed: bool = False
+    """Whether its host may have begun the next attempt, which an observation will show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,8 @@ class Finish:
 
     outcome: Outcome
     restart: Restart | None = None
+    followed: Followed | None = None
+    """The next attempt where its host has begun it: it waits there, or runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
-from runners.interface import LearnerStatus
+from runners.interface import Followed, LearnerStatus
 from workbench.controller.decide.log_policies import bar_to_restart
 from workbench.controller.decide.model import (
     BackendTrouble,
@@ -35,7 +35,7 @@ from workbench.controller.decide.model import (
     Untrack,
 )
 from workbench.controller.decide.outcome import OVER, Outcome, decider, failed, judge
-from workbench.controller.decide.restarts import Restart, next_attempt
+from workbench.controller.decide.restarts import Restart, begun_at_host, next_attempt
 from workbench.controller.decide.scheduler import AT_ITS_HOST
 from workbench.job import (
     BEFORE_THE_COMMAND,
@@ -107,7 +107,7 @@ def decide(job: JobSnapshot) -> Decision:
     if job.state is State.QUEUED and any(map(_has_left_line, job.statuses.values())):
         return Decision((Transition(State.PENDING, Reason("starting")),))
     if _is_over(job):
-        return _ending(job)
+        return _await_observation(job) if job.may_be_followed else _ending(job)
     if job.operation is not Operation.NOTHING:
         # The call may hang until its time is up: meanwhile the reason says what keeps the stop from being confirmed.
         is_shown = job.intent is not Intent.NONE and bool(job.unreachable)
@@ -226,6 +226,12 @@ def _is_over(job: JobSnapshot) -> bool:
     return not _missing(job)
 
 
+def _await_observation(job: JobSnapshot) -> Decision:
+    """Wait until the host says whether it has begun the next attempt: what was on record before may lack that."""
+    asked = job.intent is not Intent.NONE
+    return Decision(_set_reason(job, _stopping_reason(job)) if asked else _set_unreachable(job))
+
+
 def _missing(job: JobSnapshot) -> list[int]:
     """List the learners that are still to be launched."""
     starting = job.state in BEFORE_THE_COMMAND
@@ -254,11 +260,14 @@ def _ending(job: JobSnapshot) -> Decision:
                 return Decision((Transition(State.STORING, reason),))
             return _clean_up(job)
         outcome = _outcome(job)
+        followed = _followed(job)
         is_short = not job.drained and bool(job.statuses) and job.collected_at is None
         if is_short and _away_since(job) is None:
             outcome = replace(outcome, reason=_add_coming_files(outcome.reason, job.intent))
         elif is_short or job.collect_failure:
             outcome = replace(outcome, reason=_add_missing_files(outcome.reason, _missing_files_text(job)))
+        if followed is not None:
+            return Decision((Finish(outcome, _restart_at_host(job, outcome, followed), followed),))
         restart = None if job.intent is not Intent.NONE else _restart(job, outcome)
         if restart is not None and (bar := bar_to_restart(outcome, job.log_matches)):
             reason = replace(outcome.reason, text=f"{outcome.reason.text}; {bar}")
@@ -341,7 +350,19 @@ def _clean_up(job: JobSnapshot) -> Decision:
     return Decision((CleanUp(),))
 
 
+def _followed(job: JobSnapshot) -> Followed | None:
+    """Return the next attempt, where the host of a job has begun it: what is asked of the job concerns that one."""
+    if len(job.statuses) != 1:
+        return None
+    followed = next(iter(job.statuses.values())).followed_by
+    return followed if followed is not None and followed.attempt == job.attempt + 1 else None
+
+
 def _outcome(job: JobSnapshot) -> Outcome:
+    if _followed(job) is not None:
+        ends_when = job.spec.ends_when
+        outcome = judge(job.statuses, ends_when=ends_when, intent=Intent.NONE, asked_by="")
+        return replace(outcome, state=State.FAILED)
     if why := _comes_in_vain(job):
         return _never_comes(why)
     fault = _fault(job)
@@ -372,6 +393,16 @@ def _restart(job: JobSnapshot, outcome: Outcome) -> Restart | None:
         max_restarts=job.spec.max_restarts,
         max_platform_restarts=job.spec.max_platform_restarts,
         draw=job.draw,
+    )
+
+
+def _restart_at_host(job: JobSnapshot, outcome: Outcome, followed: Followed) -> Restart:
+    return begun_at_host(
+        followed,
+        outcome,
+        restarts=job.restarts,
+        platform_restarts=job.platform_restarts,
+        max_restarts=job.spec.max_restarts,
     )
 
 

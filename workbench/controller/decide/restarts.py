@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from runners.interface import Followed, HostRestarts
 from workbench.controller.decide.outcome import Outcome
 from workbench.job import FaultOwner, State
+from workbench.learner.determined_jobs import CONFIG_VARIABLE
+from workbench.spec import JobSpec
 from workbench.values import dataclass
 
 FIRST_DELAY_SECONDS: Final = 1.0
@@ -39,6 +42,28 @@ def backoff_seconds(tries: int, draw: float) -> float:
     return delay * (1.0 - JITTER + 2.0 * JITTER * draw)
 
 
+def at_host(spec: JobSpec, *, restarts: int, draw: float) -> HostRestarts | None:
+    """Return how the host of a job begins its next attempt, should the command fail; None where it does not.
+
+    Left to the controller are jobs of several learners, whose ends it compares, those whose output decides about a
+    restart, and members of a sweep with a limit, which somebody counts.
+    """
+    if spec.learners > 1 or spec.log_policies or spec.at_most is not None or CONFIG_VARIABLE in spec.env:
+        return None
+    if restarts >= spec.max_restarts:
+        return None
+    return HostRestarts(restarts, spec.max_restarts, backoff_seconds(restarts, draw))
+
+
+def begun_at_host(
+    followed: Followed, outcome: Outcome, *, restarts: int, platform_restarts: int, max_restarts: int
+) -> Restart:
+    """Return the restart after an attempt that its host has followed by another: it counts as one of the user's."""
+    delay, allowed = followed.delay_seconds, max(max_restarts, restarts + 1)
+    text = _text("restart", restarts + 1, allowed, delay, outcome)
+    return Restart(delay, restarts + 1, platform_restarts, text)
+
+
 def next_attempt(
     outcome: Outcome,
     *,
@@ -63,5 +88,8 @@ def next_attempt(
     if done >= allowed:
         return None
     delay = backoff_seconds(done, draw)
-    text = f"{kind} {done + 1} of {allowed} in {delay:.0f} s, since {outcome.reason.text}"
-    return Restart(delay, *counts, text)
+    return Restart(delay, *counts, _text(kind, done + 1, allowed, delay, outcome))
+
+
+def _text(kind: str, number: int, allowed: int, delay_seconds: float, outcome: Outcome) -> str:
+    return f"{kind} {number} of {allowed} in {delay_seconds:.0f} s, since {outcome.reason.text}"

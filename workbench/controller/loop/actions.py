@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from runners.interface import AttemptRef, LaunchRequest, StopRequest
+from runners.interface import AttemptRef, LaunchRequest, LearnerRef, LearnerStatus, StopRequest
 from workbench.clock import now_us
 from workbench.controller.decide.errors import classify_error, sentence
 from workbench.controller.decide.messages import CallFailed, JobPurged, JournalsCollected
@@ -28,6 +28,7 @@ from workbench.controller.decide.model import (
     Transition,
     Untrack,
 )
+from workbench.controller.decide.observations import row_of
 from workbench.controller.decide.requests import RETAIN
 from workbench.controller.decide.restarts import Restart
 from workbench.controller.loop.context import AwaitedProbe, ControllerContext
@@ -37,10 +38,10 @@ from workbench.controller.loop.retention import OF_JOB
 from workbench.controller.runtime.secrets import all_secrets
 from workbench.controller.targets.backend_worker import BackendWorker, LaunchOrder
 from workbench.errors import FabricError
-from workbench.job import PREPARING, Intent, Reason, State
+from workbench.job import PREPARING, Intent, LearnerPhase, Reason, State
 from workbench.store.queries.experiments import ID_PREFIX
 from workbench.store.queries.jobs import detail, job
-from workbench.store.queries.learners import save_learner
+from workbench.store.queries.learners import learners, save_learner
 from workbench.store.queries.requests import add_request
 from workbench.store.updates.jobs import NextAttempt, add_note, set_intent, set_reason, step
 
@@ -147,6 +148,7 @@ class ActionExecutor:
 
     def _finish(self, tracked: TrackedJob, finish: Finish) -> None:
         context, row, outcome, restart = self._context, tracked.row, finish.outcome, finish.restart
+        followed = finish.followed
         ends = [one.ended_us for one in tracked.statuses.values() if one.ended_us is not None]
         starts = [one.started_us for one in tracked.statuses.values() if one.started_us is not None]
         with context.atomic():
@@ -167,8 +169,18 @@ class ActionExecutor:
                 exit_by=outcome.exit_by,
                 started_us=min(starts, default=None),
                 ended_us=max(ends, default=None),
-                then=None if restart is None else _after(restart, outcome.reason),
+                then=None
+                if restart is None
+                else _after(restart, outcome.reason, is_begun=followed is not None),
             )
+            if followed is not None:
+                # By this row the next controller knows that the attempt waits at its host, or runs there.
+                begun = LearnerRef(tracked.home, row.id, followed.attempt, 1)
+                save_learner(context.store, row_of(LearnerStatus(begun, LearnerPhase.STARTING, waits=True)))
+                if row.intent in (Intent.HALT, Intent.KILL):
+                    # The end of this attempt has fulfilled it, and the next one is to be stopped, too.
+                    who = tracked.asked_by or "controller"
+                    set_intent(context.store, row.id, row.intent, who=who, origin="controller")
             if tracked.statuses and not tracked.drained:
                 add_note(context.store, row.id, _LEFT_RECORDS)
             is_trial = row.trial is not None and (row.parent or "").startswith(ID_PREFIX)
@@ -182,8 +194,13 @@ class ActionExecutor:
             tracked.transitioned(after)
         else:
             tracked.draw = context.concurrency.random_share()
-            tracked.begin(after)
-            tracked.not_before = context.now() + restart.delay_seconds
+            if followed is None:
+                tracked.begin(after)
+                tracked.not_before = context.now() + restart.delay_seconds
+            else:
+                tracked.begin(after, learners(context.store, row.id, followed.attempt))
+                tracked.restarts_at_us = followed.begin_us
+                context.journals.follow(row.id, followed.attempt, tracked.spec.learners)
         context.watch(tracked)
         context.jobs_changed()
 
@@ -199,6 +216,7 @@ class ActionExecutor:
             context.post(CallFailed(Operation.LAUNCH, attempt, classify_error(error, started=False)))
             return
         home, row, code = context.home, tracked.row, found.code_hash
+        restarts = tracked.restarts_at_host()
         # As it was changed since it was submitted.
         spec, position = replace(found.spec, priority=tracked.spec.priority), tracked.position_in_line
 
@@ -215,6 +233,7 @@ class ActionExecutor:
                 position=position,
                 wait=wait,
                 limit=limit,
+                restarts=restarts,
             )
 
         order = context.orders[job_id] = LaunchOrder(attempt, request, context.concurrency.flag())
@@ -286,8 +305,8 @@ class ActionExecutor:
         return self._context.worker(tracked.row.target)
 
 
-def _after(restart: Restart, failure: Reason) -> NextAttempt:
-    due_us = now_us() + int(restart.delay_seconds * 1e6)
+def _after(restart: Restart, failure: Reason, *, is_begun: bool) -> NextAttempt:
+    due_us = None if is_begun else now_us() + int(restart.delay_seconds * 1e6)
     return NextAttempt(
         Reason(restart.text, failure.code), restart.restarts, restart.platform_restarts, due_us
     )

@@ -345,7 +345,8 @@ class EventHandler:
             row = job(self._context.store, ref.job_id)
             if row is None or ref.home != row.target.home(self._context.uuid):
                 continue
-            over = ref.attempt < row.attempt or (ref.attempt == row.attempt and row.state in TERMINAL)
+            # Of an open job the next attempt may have been begun by its host.
+            over = ref.attempt < row.attempt or row.state in TERMINAL
             if row.deleted_us is None and not over:
                 continue
             attempt = AttemptRef(ref.home, ref.job_id, ref.attempt, row.learners)

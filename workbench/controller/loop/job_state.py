@@ -6,17 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from typing import Final, Literal
 
-from runners.interface import AttemptRef, HostGates, HostWait, LearnerRef, LearnerStatus
+from runners.interface import AttemptRef, HostGates, HostRestarts, HostWait, LearnerRef, LearnerStatus
+from runners.registry import capabilities_of
 from workbench.controller.decide.errors import EXHAUSTED
 from workbench.controller.decide.log_policies import LogMatch
 from workbench.controller.decide.model import BackendTrouble, JobSnapshot, Operation, Preparing, StopSent
 from workbench.controller.decide.observations import absent, lost, merge, row_of, status_of
 from workbench.controller.decide.reconcile import is_alive, is_decided, never_began
-from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
+from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, at_host, backoff_seconds
 from workbench.controller.decide.scheduler import AT_ITS_HOST, LinedUpJob, QueueVerdict, SlotRequest
 from workbench.job import PREPARING, TERMINAL, Intent, LearnerPhase, State
 from workbench.spec import SWEEP_LABEL, JobSpec
-from workbench.store.db.rows import JobRow, LearnerRow
+from workbench.store.db.rows import WATCHED, JobRow, LearnerRow
 from workbench.store.queries.home_queue import QueuePosition
 from workbench.values import dataclass
 
@@ -95,6 +96,8 @@ class TrackedJob:
     """Whether a time, other jobs or the limit of its sweep hold it back, or did."""
     gates: HostGates | None = None
     """What holds back an attempt that was handed over, as the queue saw it last."""
+    restarts_at_us: int | None = None
+    """When the back-off is over after which the host begins the attempt; None where it did not follow one there."""
     launching_wait: HostWait | None = None
     """What the launch under way gives it to its host for; None where it is to start it."""
 
@@ -190,7 +193,17 @@ class TrackedJob:
             unreachable_since=self.unreachable_since,
             never_started=self.launch_unreachable and not self.begun,
             is_handed_over=self.is_handed_over,
+            may_be_followed=not self.is_observed and self.restarts_at_host() is not None,
         )
+
+    def restarts_at_host(self) -> HostRestarts | None:
+        """Return how the job's host begins the next attempt, should this one's command fail; None where it does not."""
+        row = self.row
+        if row.trial is not None or row.target.options.get(WATCHED) or row.target.options.get("on_demand"):
+            return None
+        restarts = at_host(self.spec, restarts=row.restarts, draw=self.draw)
+        can = None if restarts is None else capabilities_of(row.target.runner)
+        return restarts if can is not None and can.restarts else None
 
     def slot_request(self) -> SlotRequest:
         """Return the slots and CPUs that the job needs: none once its commands are over and it stores results."""

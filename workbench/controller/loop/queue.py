@@ -85,6 +85,10 @@ class Gates:
                 if verdict is None:
                     verdict = QueueVerdict(False, f"waits until {until_text(tracked.spec.begin, now)}")
                     remaining_us = left_us if remaining_us is None else min(left_us, remaining_us)
+            elif (left_us := (tracked.restarts_at_us or 0) - now) > 0:
+                gates = replace(gates, begin_us=tracked.restarts_at_us)
+                verdict = QueueVerdict(False, tracked.row.reason.text)
+                remaining_us = left_us if remaining_us is None else min(left_us, remaining_us)
             if not gates.are_closed and tracked.gates is not None and tracked.gates.are_closed:
                 tracked.stays_here = False  # what its preparation lacked may be there now
             sweep = sweeps.get(_sweep(tracked))
@@ -680,14 +684,13 @@ class JobQueue:
     def _may_go(self, tracked: TrackedJob) -> bool:
         """Say whether a job may be given to its host that waits for GPUs or CPUs, or would take some."""
         wanted, can = tracked.slot_request(), capabilities_of(tracked.row.target.runner)
-        if tracked.busy or can is None or not can.hands_over:
+        if tracked.busy or tracked.stays_here or can is None or not can.hands_over:
             return False  # it was refused there, or cannot be given
         if not wanted.cpus or not _can_wait_at_host(tracked):
             # Its launch takes its GPUs where they are free.
             is_waiting = tracked.verdict is not None and not tracked.verdict.start
             return wanted.slots > 0 and is_waiting
-        is_known = not _prepares_with_cpus(self._context.jobs.values(), tracked.row.target.machine)
-        return is_known and not tracked.stays_here
+        return not _prepares_with_cpus(self._context.jobs.values(), tracked.row.target.machine)
 
     def _line(self, machine: str, ready: Sequence[TrackedJob]) -> HostLine | None:
         """Return the line at a machine, if anybody there needs GPUs, or did, or was given to it.

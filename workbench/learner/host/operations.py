@@ -8,7 +8,6 @@ this one.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
     from workbench.learner.queue.line import HostQueue
 
 Operation = Callable[..., Any]  # its arguments and its answer are JSON
-
-WAITER_LOG = "waiter.log"
-"""In a home's folder: what its waiter says."""
 
 CHANGEABLE = ("priority", "position", "tries", "begin_us", "after", "limit")
 """What may be changed of a job that was handed over."""
@@ -201,18 +197,13 @@ class HostOperations:
         Raises:
             Failure: ``not_supported`` where no waiter can be; else why this one does not take it.
         """
-        from workbench.learner.queue import channel, entries
+        from workbench.learner.queue.home_waiter import HomeWaiter
 
         leases_folder = str(ticket.get("leases_folder") or own_folder())
-        leases.make_folder(leases_folder)
-        if not channel.is_possible() or not entries.are_lockable(leases_folder):
-            raise Failure("not_supported", "This host's system or file system knows no waiter for its queue.")
-        # The uuid names the waiter's socket.
-        waiter = ([*argv, home], env, os.path.join(folder, WAITER_LOG))
-        channel.insist(home, {"act": "list"}, *waiter)
+        waiter = HomeWaiter(home, folder, argv, env, leases_folder)
+        waiter.reach()
         queue, job = self._queue(), str(ticket.get("job"))
         entry = queue.descriptor(leases_folder, home, job)
-        document = {**ticket, "leases_folder": leases_folder}
         self._changed[home, job] = {
             "tries": 0,
             "begin_us": None,
@@ -220,13 +211,7 @@ class HostOperations:
             "limit": None,
             **_changeable(ticket),
         }
-        request = {"act": "wait", "format": channel.format_of(ticket), "ticket": document, "secrets": secrets}
-        try:
-            channel.insist(home, request, *waiter, descriptor=entry)
-        except Failure as error:
-            if error.kind == "timeout":  # the request lies there, and may be served yet
-                raise Failure("unanswered", error.message, error.hint) from error
-            raise
+        waiter.give(ticket, secrets, entry)
         queue.let_go(leases_folder, home, job)
 
     def _leave_line(self, home: str, job: str, leases_folder: str = "") -> None:

@@ -50,6 +50,8 @@ class LaunchDocument:
         """The command's; None leaves it ours."""
         self.writable: list[str] = list(get("writable") or ())
         """Folders that the command's container writes in: what is in them is reached through ``beneath`` alone."""
+        self.restarts: dict[str, Any] | None = get("restarts")
+        """How the host begins the next attempt should the command fail; None where it does not."""
 
     def follow_move(self, folder: str) -> None:
         """Name the attempt's folder where it is now: its home may have been moved since the learner began.

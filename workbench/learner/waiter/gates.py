@@ -134,6 +134,19 @@ def is_over(attempt: AwaitedAttempt, states: Sequence[State]) -> bool:
     return bool(states) and all(_is_end_of(attempt, one) for one in states)
 
 
+def following_attempt(attempt: AwaitedAttempt, found: State) -> Optional[AwaitedAttempt]:
+    """Return the attempt that its host has begun after this one, by the state of its only learner. Pure."""
+    followed = found.get("followed_by")
+    number = followed.get("attempt") if isinstance(followed, Mapping) else None
+    if number != attempt.attempt + 1 or not _is_end_of(attempt, found):
+        return None
+    folder = attempt.folders[0]
+    job_dir = os.path.dirname(os.path.dirname(folder))
+    following = os.path.join(job_dir, f"attempt-{number}", os.path.basename(folder))
+    left = max(0, attempt.restarts_left - 1)
+    return attempt._replace(attempt=number, restarts_left=left, folders=(following,))
+
+
 def _is_end_of(predecessor: AwaitedAttempt, found: State) -> bool:
     """Say whether a state records the end of a learner of this very attempt."""
     is_its = found.get("job") == predecessor.job and found.get("attempt") == predecessor.attempt
@@ -159,9 +172,21 @@ class GateReader:
     def __init__(self) -> None:
         self._states: Dict[str, State] = {}
 
-    def closed(self, predecessors: Iterable[AwaitedAttempt]) -> List[AwaitedAttempt]:
-        """Return those that do not let go yet."""
-        return [one for one in predecessors if not lets_go(one, [self._read(path) for path in one.folders])]
+    def closed(self, predecessors: Iterable[AwaitedAttempt]) -> List[Tuple[AwaitedAttempt, AwaitedAttempt]]:
+        """Return those that do not let go yet, each with the attempt of the same job that is to end now."""
+        last = [(one, self._last(one)) for one in predecessors]
+        return [
+            (one, now) for one, now in last if not lets_go(now, [self._read(path) for path in now.folders])
+        ]
+
+    def _last(self, attempt: AwaitedAttempt) -> AwaitedAttempt:
+        """Return the last attempt of a job that its host has begun by itself after this one."""
+        while len(attempt.folders) == 1:
+            following = following_attempt(attempt, self._read(attempt.folders[0]))
+            if following is None:
+                break
+            attempt = following
+        return attempt
 
     def is_over(self, attempt: AwaitedAttempt) -> bool:
         """Say whether all learners of an attempt have ended."""
@@ -182,9 +207,9 @@ class OpenGates:
     def closed_by(self, gates: TicketGates, reader: GateReader) -> List[AwaitedAttempt]:
         """Return the predecessors that hold the attempt back."""
         left = [one for one in gates.after if (one.job, one.attempt) not in self._over]
-        closed = reader.closed(left) if left else []
+        closed = dict(reader.closed(left)) if left else {}
         self._over |= {(one.job, one.attempt) for one in left if one not in closed}
-        return closed
+        return list(closed.values())
 
 
 class SweepCounts:

@@ -99,6 +99,10 @@ class AttemptStart:
                 documents[one.number]["env"].update(variables)
                 if ticket.cpus:
                     documents[one.number][allocation.RESERVED_CPUS] = ticket.cpus
+                if isinstance(documents[one.number].get("restarts"), dict):
+                    # The next attempt waits where this one stood at last.
+                    stands = {"priority": ticket.priority, "position": ticket.position}
+                    documents[one.number]["restarts"]["ticket"].update(stands)
                 if ticket.gates.limit is not None:
                     documents[one.number][allocation.SWEEP] = ticket.gates.limit.sweep
                 if ticket.cpus and ticket.binds_cpus:

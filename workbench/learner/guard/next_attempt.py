@@ -1,0 +1,217 @@
+"""Has the host begin the next attempt of a job whose command failed, so that it goes on with the laptop off.
+
+The guard of an attempt prepares the next one as the controller's launch would: the same code, environment and launch
+document, in folders of its own. Then it gives it to the home's waiter, which starts it after the back-off, when its
+turn for GPUs and CPUs has come. Only who has launched the attempt knows whether this is right: it has written
+``restarts`` into the launch document then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from workbench.learner.host.code_store import copy_code
+from workbench.learner.host.unpack import unpack
+from workbench.learner.journal import state
+from workbench.learner.platform import system
+from workbench.learner.platform.errors import Failure, of_os_error
+from workbench.learner.platform.files import make_folders, touch, write_files
+from workbench.learner.queue.home_waiter import UNANSWERED, HomeWaiter
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any, Mapping
+
+    from workbench.learner.journal.launch_document import LaunchDocument
+
+LONGEST_DELAY_SECONDS = 60.0
+"""The longest back-off before the next attempt."""
+
+_OF_THIS_ATTEMPT = ("FABRIC_GUARD", "FABRIC_ENVIRONMENT", state.LOCK_VARIABLE)
+"""Variables of an agent that the waiter, and the agents of other attempts, do not get from it."""
+
+
+def is_due(launch: LaunchDocument, found: Mapping[str, Any], why: Mapping[str, Any] | None) -> bool:
+    """Say whether another attempt follows that is the host's to begin. Pure.
+
+    Faults of the platform have restarts of their own, which the controller counts, and who was stopped stays so.
+
+    Args:
+        launch: the launch document.
+        found: the learner's state.
+        why: why it failed; None where it did not.
+    """
+    restarts = launch.restarts
+    if not restarts or why is None or launch.learners != 1:
+        return False
+    has_ended = found.get("exit_code") is not None or found.get("signal") is not None
+    is_its_own = found.get("stopped") in ("", "memory") and not str(why.get("code") or "").startswith("S")
+    is_left = int(restarts.get("done") or 0) < int(restarts.get("allowed") or 0)
+    return has_ended and found.get("exit_code") != 0 and is_its_own and is_left
+
+
+class FollowingAttempt:
+    """The attempt after one whose command has failed.
+
+    Args:
+        folder: the learner's folder.
+        launch: its launch document, in which :func:`is_due` has found ``restarts``.
+        secrets: the content of its file of secrets.
+    """
+
+    def __init__(self, folder: str, launch: LaunchDocument, secrets: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._launch = launch
+        self._secrets = secrets
+        self._restarts: dict[str, Any] = dict(launch.restarts or {})
+        self._attempt_dir = os.path.dirname(folder)
+        self._job_dir = os.path.dirname(self._attempt_dir)
+        self._number = launch.attempt + 1
+        self._delay_seconds = float(self._restarts["delay_seconds"])
+        self._begin_us = system.now_us() + int(self._delay_seconds * 1e6)
+
+    @property
+    def followed_by(self) -> dict[str, float]:
+        """What the state of the attempt before says of it: its number, and when it begins after which back-off."""
+        return {
+            "attempt": self._number,
+            "begin_us": self._begin_us,
+            "delay_seconds": self._delay_seconds,
+        }
+
+    def give_to_waiter(self) -> bool:
+        """Prepare it and give it to the waiter; return False where it is certain that nobody will start it."""
+        try:
+            waiter = self._waiter()
+            waiter.reach()
+            document = self._prepare()
+            waiter.give(self._ticket(document), self._secrets)
+        except (Failure, OSError, KeyError, TypeError, ValueError) as error:
+            failure = of_os_error(error) if isinstance(error, OSError) else error
+            text = failure.message if isinstance(failure, Failure) else repr(failure)
+            sys.stderr.write("attempt %d is not begun from here: %s\n" % (self._number, text))
+            sys.stderr.flush()
+            return isinstance(failure, Failure) and failure.kind == UNANSWERED
+        return True
+
+    def _waiter(self) -> HomeWaiter:
+        *program, _, _ = self._launch.document["guard"]  # ``guard`` and the folder
+        home_dir = os.path.dirname(os.path.dirname(self._job_dir))
+        environment = {name: value for name, value in os.environ.items() if name not in _OF_THIS_ATTEMPT}
+        leases_folder = str(self._restarts["ticket"]["leases_folder"])
+        argv = [*program, "waiter", home_dir]
+        return HomeWaiter(self._launch.home, home_dir, argv, environment, leases_folder)
+
+    def _prepare(self) -> dict[str, Any]:
+        """Make the folders of the next attempt and what lies in them; return its launch document.
+
+        Raises:
+            Failure: something of it is not here any more, or somebody else has begun that attempt.
+            OSError: it cannot be written.
+        """
+        if self._launch.document.get("attempt_dir") != self._attempt_dir:
+            raise Failure("missing", "the home is somewhere else now")
+        document = self.document()
+        folder = self._moved(self._folder)
+        environment = document["env"]
+        make_folders([folder, environment["LOG_DIR"]])
+        lock = state.take_lock(folder)
+        if lock is None:
+            raise Failure("try_again", "somebody else has its lock")
+        try:
+            if os.path.exists(os.path.join(folder, "state.json")):
+                raise Failure("try_again", "somebody else has begun it")
+            touch([os.path.join(environment["JOB_STATE_DIR"], self._launch.job)])
+            self._bring_code(environment["MODEL_DIR"])
+            files = {os.path.join(folder, "launch.json"): json.dumps(document) + "\n"}
+            packages = os.path.join(self._attempt_dir, "environment.json")
+            if os.path.exists(packages):
+                files[self._moved(packages)] = system.read_text(packages)
+            write_files(files)
+        finally:
+            os.close(lock)
+        return document
+
+    def _bring_code(self, folder: str) -> None:
+        """Have the code of the job in a folder, as it was submitted, with the links to what is mounted there."""
+        archive, code_hash = (
+            str(self._restarts.get("archive") or ""),
+            str(self._restarts.get("code_hash") or ""),
+        )
+        if not code_hash or os.path.exists(archive):
+            unpack(archive if code_hash else "", folder)
+        elif not copy_code(os.path.dirname(archive), code_hash, [folder]):
+            raise Failure("missing", "the code of the job is not at this host any more")
+        for source, name in self._restarts.get("links") or ():
+            path = os.path.join(folder, name)
+            make_folders([os.path.dirname(path)])
+            os.symlink(source, path)
+
+    def document(self) -> dict[str, Any]:
+        """Return the launch document of the next attempt. What is chosen at a start is left to the waiter."""
+        before = self._launch.document
+        done, delay = (
+            int(self._restarts.get("done") or 0),
+            min(2 * self._delay_seconds, LONGEST_DELAY_SECONDS),
+        )
+        restarts = {**self._restarts, "done": done + 1, "delay_seconds": delay}
+        spared = ("command", "setup", "restarts")
+        moved = {name: value if name in spared else self._moved(value) for name, value in before.items()}
+        environment = moved["env"]
+        prefix = str(environment["LEARNER_NAME_PREFIX"])
+        environment["LEARNER_NAME_PREFIX"] = _renumbered(prefix, "-a%d", self._launch.attempt)
+        environment["FABRIC_LEARNER"] = "%s/%s/%d/%d" % (
+            self._launch.home,
+            self._launch.job,
+            self._number,
+            self._launch.learner,
+        )
+        return {**moved, "attempt": self._number, "slots": [], "secrets_file": None, "restarts": restarts}
+
+    def _ticket(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the ticket of the next attempt, from what that of the launch would have been."""
+        ticket: dict[str, Any] = dict(self._restarts["ticket"])
+        environment = {name: value for name, value in os.environ.items() if name not in _OF_THIS_ATTEMPT}
+        stem = "%s.%s-%d" % (
+            self._launch.home,
+            document["env"]["LEARNER_NAME_PREFIX"],
+            self._launch.learner - 1,
+        )
+        learner = {
+            "learner": self._launch.learner,
+            "folder": self._moved(self._folder),
+            "secrets_stem_name": stem,
+        }
+        return {
+            **ticket,
+            "attempt": self._number,
+            "lease": {**ticket["lease"], "attempt": self._number},
+            "begin_us": self._begin_us,
+            "environment": environment,
+            "learners": [learner],
+        }
+
+    def _moved(self, value: Any) -> Any:
+        """Return a value of the launch document with the paths of the next attempt's folders."""
+        if isinstance(value, dict):
+            return {name: self._moved(one) for name, one in value.items()}
+        if isinstance(value, list):
+            return [self._moved(one) for one in value]
+        if not isinstance(value, str) or self._attempt_dir not in value:
+            return value
+        after = os.path.join(self._job_dir, "attempt-%d" % self._number)
+        # Several paths may follow each other, as in PYTHONPATH; "attempt-1" is not the beginning of "attempt-10".
+        parts = value.split(self._attempt_dir)
+        return parts[0] + "".join(
+            (after if part[:1] in ("", "/", ":") else self._attempt_dir) + part for part in parts[1:]
+        )
+
+
+def _renumbered(text: str, ending: str, number: int) -> str:
+    """Return a name that ends with a number with the next one."""
+    before = ending % number
+    if not text.endswith(before):
+        raise ValueError("%s does not end with %s" % (text, before))
+    return text[: -len(before)] + ending % (number + 1)
