@@ -192,7 +192,7 @@ class SimulatedTarget:
         self.world = world
         self.name = name
         self.kind = kind
-        self.slots = slots
+        self.slots = self.slots_at_first = slots
         self.cpus = cpus
         self.taken_by_others = 0
         self.learners: dict[LearnerRef, Learner] = {}
@@ -513,7 +513,9 @@ class SimulatedTarget:
         launch = LaunchDocument({"restarts": one.restarts and asdict(one.restarts)})
         has_failed = one.exit_code != 0 or one.signal is not None
         why = {"code": "C201"} if has_failed else None
-        if one.restarts is None or one.asked or not one.ended_by_itself or not is_due(launch, found, why):
+        if one.restarts is None or one.asked or one.is_hidden or not one.ended_by_itself:
+            return
+        if not is_due(launch, found, why):
             return
         if self.world.chance.goes_wrong("refuse", "the waiter after a failure"):
             return

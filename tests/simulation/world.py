@@ -420,6 +420,8 @@ class World:
         self.disk.full_until = 0.0
         for target in self.targets:
             target.is_up, target.taken_by_others = True, 0
+            if target.kind == "kubernetes":  # a pod waits for GPUs that are gone as long as it takes
+                target.slots = max(target.slots, target.slots_at_first)
             target.admit()
             target.tell()
         self.scheduler.thaw()

@@ -243,3 +243,36 @@ def test_two_laptops_whose_lids_are_closed_share_the_host_by_priority(
         assert theirs.ends(urgent).state is State.COMPLETED
     ensure_controller(ground.home)
     assert ground.ends(mine).state is State.COMPLETED
+
+
+def test_a_job_that_fails_is_tried_again_with_its_gpu_and_secrets_with_the_laptop_off(
+    box: Box, ground: Ground
+) -> None:
+    user = box.user
+    attempts = Path(user.home) / "attempts"
+    command = (
+        f"{HOLD}; test ${{#TOKEN}} = 10 && echo $FABRIC_LEARNER $CUDA_VISIBLE_DEVICES >> {attempts};"
+        f" [ $(wc -l < {attempts}) = 3 ] || exit 3"
+    )
+    job_id = ground.submit(command, gpus=1, max_restarts=2, secret_values={"TOKEN": "canary-7f3"})
+    ground.prints(job_id, "ready")
+    close_the_lid(box, ground)
+
+    for number in (1, 2, 3):
+        folder = there(user, ground, job_id).parents[1] / f"attempt-{number}"
+        until(lambda folder=folder: (folder / "learner-1" / "output.log").exists())  # type: ignore[misc]
+        for file in (one for one in Path(user.home).rglob("*") if one.is_file()):
+            assert b"canary-7f3" not in read_bytes(str(file)), file
+        (folder / "job" / "end").touch()
+    last = folder / "learner-1" / "state.json"
+    until(lambda: json.loads(last.read_text())["phase"] == "exited", lambda: last.read_text())
+    assert status(ground.home) is None and not box.daemon.listens()
+    markers = [f"{ground.uuid}/{job_id}/{number}/1 {UUID}" for number in (1, 2, 3)]
+    assert attempts.read_text().splitlines() == markers
+    until(lambda: processes_of(user) == [], lambda: f"{processes_of(user)}", seconds=30)
+
+    open_the_lid(box, ground)
+    row = ground.ends(job_id, 3)
+    assert (row.state, row.restarts) == (State.COMPLETED, 2)
+    assert row.started_us == json.loads(last.read_text())["started_us"]
+    assert [ground.output(job_id, number) for number in (1, 2, 3)] == ["ready\n"] * 3

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from runners.interface import HostWait, LearnerStatus
+from runners.interface import Followed, HostWait, LearnerStatus
 from tests.quick.controller.values import exited, learner, lost, those, view
 from workbench.controller.decide.errors import classify_error
 from workbench.controller.decide.model import (
@@ -719,3 +719,48 @@ def test_what_a_controller_before_prepared_is_launched_once_it_is_known_whether_
     assert decide(found) == Decision()
     assert decide(replace(found, verdict=AT_HOST)).actions == (StartLaunch(),)
     assert decide(view(state, verdict=None)).actions == (StartLaunch(),)
+
+
+FOLLOWED = Followed(attempt=2, begin_us=5_000, delay_seconds=1.2)
+
+
+@pytest.mark.parametrize("intent", [Intent.NONE, Intent.HALT, Intent.KILL, Intent.DELETE])
+def test_an_attempt_that_its_host_has_followed_by_another_fails_and_hands_on_to_that(intent: Intent) -> None:
+    """Whatever is asked of the job concerns the next attempt, which may run."""
+    failed = exited(1, 3, followed_by=FOLLOWED)
+    job = view(statuses=those(failed), drained=True, intent=intent, max_restarts=2)
+
+    finish = finish_of(decide(job))
+
+    assert (finish.outcome.state, finish.outcome.exit_code, finish.followed) == (State.FAILED, 3, FOLLOWED)
+    assert finish.restart is not None
+    assert (finish.restart.restarts, finish.restart.platform_restarts) == (1, 0)
+    assert finish.restart.text == "restart 1 of 2 in 1 s, since the command ended with exit code 3"
+
+
+def test_an_attempt_that_was_followed_counts_though_fewer_are_allowed_by_now() -> None:
+    failed = exited(1, 3, followed_by=FOLLOWED)
+    finish = finish_of(decide(view(statuses=those(failed), drained=True, restarts=1, max_restarts=0)))
+
+    assert finish.restart is not None
+    assert finish.restart.restarts == 2
+
+
+def test_another_attempt_than_the_next_one_is_not_taken_for_it() -> None:
+    failed = exited(1, 3, followed_by=Followed(7, 5_000, 1.0))
+    finish = finish_of(decide(view(statuses=those(failed), drained=True)))
+
+    assert (finish.restart, finish.followed) == (None, None)
+
+
+@pytest.mark.parametrize("intent", [Intent.NONE, Intent.KILL])
+def test_an_end_on_record_is_no_end_before_the_host_has_said_whether_it_has_begun_the_next_attempt(
+    intent: Intent,
+) -> None:
+    known = view(
+        statuses=those(exited(1, 3)), may_be_followed=True, is_observed=False, drained=True, intent=intent
+    )
+    away = decide(replace(known, unreachable="gpubox cannot be reached"))
+
+    assert not [one for one in decide(known).actions if not isinstance(one, SetReason)]
+    assert [reason for reason in reasons_of(away) if "gpubox cannot be reached" in reason]

@@ -296,3 +296,57 @@ def test_only_what_an_older_waiter_does_not_know_has_the_new_format(
     facts: dict[str, Any], expected: int
 ) -> None:
     assert channel.format_of(ticket(**facts)) == expected
+
+
+def attempts(folder: Path, *states: dict[str, Any]) -> AwaitedAttempt:
+    """Write the states of one job's attempts; return the first of them."""
+    for number, state in enumerate(states, start=1):
+        learner = folder / f"attempt-{number}" / "learner-1"
+        learner.mkdir(parents=True, exist_ok=True)
+        (learner / "state.json").write_text(json.dumps({**state, "attempt": number}))
+    return before(str(folder / "attempt-1" / "learner-1"), restarts_left=2)
+
+
+def followed(number: int) -> dict[str, Any]:
+    return over(3, reason=FAILURE, followed_by={"attempt": number, "begin_us": 1, "delay_seconds": 1.0})
+
+
+def test_the_last_attempt_that_a_host_has_begun_by_itself_lets_go(tmp_path: Path) -> None:
+    predecessor = attempts(tmp_path, followed(2), followed(3), over(phase="running", exit_code=None))
+    ((named, last),) = GateReader().closed([predecessor])
+    assert named == predecessor
+    assert (last.attempt, last.restarts_left) == (3, 0)
+    assert last.folders == (str(tmp_path / "attempt-3" / "learner-1"),)
+
+    attempts(tmp_path, followed(2), followed(3), over())
+
+    assert GateReader().closed([predecessor]) == []
+    gates, opened = TicketGates(after=(predecessor,)), OpenGates()
+    assert opened.closed_by(gates, GateReader()) == []
+
+
+@pytest.mark.parametrize(
+    ("may_fail", "expected"),
+    [pytest.param(True, True, id="ended"), pytest.param(False, False, id="completed")],
+)
+def test_a_failure_after_the_last_restart_is_the_end(tmp_path: Path, may_fail: bool, expected: bool) -> None:
+    predecessor = attempts(tmp_path, followed(2), followed(3), over(3, reason=FAILURE))._replace(
+        may_fail=may_fail
+    )
+
+    assert (GateReader().closed([predecessor]) == []) is expected
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param({**followed(2), "phase": "stopping"}, id="it has not ended"),
+        pytest.param(followed(5), id="another number"),
+        pytest.param(over(3, reason=FAILURE, followed_by="2"), id="nonsense"),
+        pytest.param(over(3, reason=FAILURE), id="nobody followed it"),
+    ],
+)
+def test_what_is_followed_by_nothing_is_the_last_attempt(tmp_path: Path, state: dict[str, Any]) -> None:
+    ((_, last),) = GateReader().closed([attempts(tmp_path, state)])
+
+    assert last.attempt == 1

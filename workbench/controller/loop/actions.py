@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from runners.interface import AttemptRef, LaunchRequest, LearnerRef, LearnerStatus, StopRequest
+from runners.interface import AttemptRef, Followed, LaunchRequest, LearnerRef, LearnerStatus, StopRequest
 from workbench.clock import now_us
 from workbench.controller.decide.errors import classify_error, sentence
 from workbench.controller.decide.messages import CallFailed, JobPurged, JournalsCollected
@@ -169,9 +169,7 @@ class ActionExecutor:
                 exit_by=outcome.exit_by,
                 started_us=min(starts, default=None),
                 ended_us=max(ends, default=None),
-                then=None
-                if restart is None
-                else _after(restart, outcome.reason, is_begun=followed is not None),
+                then=None if restart is None else _after(restart, outcome.reason, followed),
             )
             if followed is not None:
                 # By this row the next controller knows that the attempt waits at its host, or runs there.
@@ -199,7 +197,7 @@ class ActionExecutor:
                 tracked.not_before = context.now() + restart.delay_seconds
             else:
                 tracked.begin(after, learners(context.store, row.id, followed.attempt))
-                tracked.restarts_at_us = followed.begin_us
+                tracked.restarts_at(followed.begin_us)
                 context.journals.follow(row.id, followed.attempt, tracked.spec.learners)
         context.watch(tracked)
         context.jobs_changed()
@@ -267,9 +265,10 @@ class ActionExecutor:
     def _remove(self, tracked: TrackedJob) -> None:
         tracked.call(Operation.REMOVE)
         last = tracked.attempt
-        attempts = [
-            AttemptRef(last.home, last.job_id, number, last.learners) for number in range(1, last.attempt + 1)
-        ]
+        numbers = [*range(1, last.attempt + 1)]
+        if tracked.restarts_at_host() is not None:
+            numbers.insert(0, last.attempt + 1)  # it may be there, where what tells of it is gone
+        attempts = [AttemptRef(last.home, last.job_id, number, last.learners) for number in numbers]
         self._worker(tracked).remove(attempts, deleted=True)
 
     def _purge(self, tracked: TrackedJob) -> None:
@@ -305,8 +304,8 @@ class ActionExecutor:
         return self._context.worker(tracked.row.target)
 
 
-def _after(restart: Restart, failure: Reason, *, is_begun: bool) -> NextAttempt:
-    due_us = None if is_begun else now_us() + int(restart.delay_seconds * 1e6)
+def _after(restart: Restart, failure: Reason, followed: Followed | None) -> NextAttempt:
+    due_us = now_us() + int(restart.delay_seconds * 1e6) if followed is None else followed.begin_us
     return NextAttempt(
         Reason(restart.text, failure.code), restart.restarts, restart.platform_restarts, due_us
     )

@@ -196,6 +196,10 @@ class TrackedJob:
             may_be_followed=not self.is_observed and self.restarts_at_host() is not None,
         )
 
+    def restarts_at(self, time_us: int) -> None:
+        """Note when the host begins the attempt, which follows one that failed there; it may be told to begin now."""
+        self.restarts_at_us, self.has_gates = time_us, True
+
     def restarts_at_host(self) -> HostRestarts | None:
         """Return how the job's host begins the next attempt, should this one's command fail; None where it does not."""
         row = self.row

@@ -144,7 +144,8 @@ class RequestHandler:
                 with context.atomic():
                     settle_request(store, request.id, DONE)
                 if job_id in context.jobs:
-                    context.jobs[job_id].not_before = None
+                    context.jobs[job_id].not_before = context.jobs[job_id].restarts_at_us = None
+                    context.queue_stale = True  # where its host waits for that time it is told of it
             case Reorder():
                 with context.atomic():
                     settle_request(store, request.id, DONE)

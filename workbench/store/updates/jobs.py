@@ -30,8 +30,8 @@ class NextAttempt:
     reason: Reason
     restarts: int
     platform_restarts: int
-    due_us: int | None
-    """It is not tried before that moment; None where its host has begun it."""
+    due_us: int
+    """It is not tried before that moment."""
 
 
 @lru_cache(maxsize=1)
@@ -128,7 +128,7 @@ def step(
         if then is not None:
             write_changed_spec(store.home, job_id, attempt + 1, None)
             counted = _counted(attempt + 1, then.reason, then.restarts, then.platform_restarts)
-            known["then"] = counted if then.due_us is None else counted | {"next_try_us": then.due_us}
+            known["then"] = counted | {"next_try_us": then.due_us}
         record(store, job_id, event | {key: value for key, value in known.items() if value})
 
 

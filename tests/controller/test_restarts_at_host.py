@@ -1,0 +1,314 @@
+"""The next attempt of a job whose command has failed is begun by its host, whether a controller is there or not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controller.test_gates_at_host import (
+    ALL,
+    OlderWaiter,
+    first,
+    kill_controller,
+    noting,
+    state_of,
+    waits_there,
+)
+from tests.support.controllers import alive, log_of
+from tests.support.real_jobs import Ground
+from tests.support.waiting import until
+from workbench.controller.client.connect import ensure_controller, status
+from workbench.data.code.snapshot import take_snapshot
+from workbench.job import State
+from workbench.learner.platform.system import read_bytes
+from workbench.paths import Home
+from workbench.spec import BindMount
+from workbench.store.queries.jobs import transitions
+
+
+@pytest.fixture
+def ground(home: Home) -> Iterator[Ground]:
+    made = Ground(home)
+    yield made
+    made.clean_up()
+
+
+@pytest.fixture
+def end(tmp_path: Path) -> Path:
+    """Once this file is there, the first job ends."""
+    return tmp_path / "end"
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> Path:
+    """The file in which attempts note that they run."""
+    return tmp_path / "order"
+
+
+def fails_until(order: Path, attempt: int) -> str:
+    """Return a command that notes its attempt, and fails in each one before this."""
+    return f"n=${{FABRIC_LEARNER%/1}}; n=${{n##*/}}; echo $n | tee -a {order}; [ $n -ge {attempt} ]"
+
+
+def recorded(ground: Ground, job_id: str, attempt: int) -> dict[str, object]:
+    """Return the state of the learner of an attempt; empty before there is one."""
+    file = ground.learner(job_id, attempt).state
+    found: dict[str, object] = json.loads(file.read_text()) if file.exists() else {}
+    return found
+
+
+def ran(ground: Ground, job_id: str, attempt: int) -> None:
+    """Wait until an attempt is over, by what its agent recorded: no controller says so."""
+    until(
+        lambda: recorded(ground, job_id, attempt).get("phase") == "exited",
+        lambda: f"attempt {attempt}: {recorded(ground, job_id, attempt)}, 1: {recorded(ground, job_id, 1)}",
+    )
+
+
+def states(ground: Ground, job_id: str) -> list[str]:
+    return [f"{one.attempt} {one.state}" for one in transitions(ground.store, job_id) if one.kind == "state"]
+
+
+def test_a_job_is_tried_again_and_again_while_no_controller_is_there(
+    ground: Ground, end: Path, order: Path
+) -> None:
+    job_id = first(ground, end, fails_until(order, 3), max_restarts=3)
+    kill_controller(ground)
+    end.touch()
+
+    ran(ground, job_id, 3)
+    assert status(ground.home) is None
+    assert order.read_text().split() == ["1", "2", "3"]
+    ended, started = recorded(ground, job_id, 1)["ended_us"], recorded(ground, job_id, 2)["started_us"]
+    assert isinstance(ended, int) and isinstance(started, int) and started - ended >= 700_000
+
+    ensure_controller(ground.home)
+    row = ground.ends(job_id, 3)
+    assert (row.state, row.restarts, row.platform_restarts) == (State.COMPLETED, 2, 0)
+    assert row.started_us == recorded(ground, job_id, 3)["started_us"]
+    assert row.ended_us == recorded(ground, job_id, 3)["ended_us"]
+    assert [ground.output(job_id, attempt).split()[-1] for attempt in (1, 2, 3)] == ["1", "2", "3"]
+    texts = [one.text for one in transitions(ground.store, job_id) if one.state == State.QUEUED]
+    assert texts[1].startswith("restart 1 of 3 in 1 s, since the command failed with exit code 1")
+    assert texts[2].startswith("restart 2 of 3 in ")
+
+
+def test_the_controller_that_is_there_shows_each_attempt(ground: Ground, order: Path) -> None:
+    job_id = ground.submit(fails_until(order, 2), max_restarts=1)
+
+    row = ground.ends(job_id, 2)
+
+    assert (row.state, row.restarts) == (State.COMPLETED, 1)
+    assert order.read_text().split() == ["1", "2"]
+    found = states(ground, job_id)
+    assert found[found.index("1 FAILED") + 1] == "2 QUEUED"
+    assert "attempt 2 is not begun" not in (ground.learner(job_id).path / "guard.log").read_text()
+
+
+def test_it_is_tried_no_more_often_than_it_may_be(ground: Ground, end: Path, order: Path) -> None:
+    job_id = first(ground, end, fails_until(order, 9), max_restarts=1)
+    kill_controller(ground)
+    end.touch()
+    ran(ground, job_id, 2)
+    assert "followed_by" not in recorded(ground, job_id, 2)
+
+    ensure_controller(ground.home)
+
+    row = ground.ends(job_id, 2)
+    assert (row.state, row.exit_code, row.restarts) == (State.FAILED, 1, 1)
+    assert order.read_text().split() == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("command", "keys"),
+    [
+        ("sleep 60", {"max_runtime_seconds": 1.0}),
+        ("true", {}),
+        ("exit 3", {"max_restarts": 0}),
+    ],
+    ids=["over its time", "completed", "without restarts"],
+)
+def test_what_no_attempt_may_follow_is_followed_by_none(
+    ground: Ground, command: str, keys: dict[str, float]
+) -> None:
+    job_id = ground.submit(command, **{"max_restarts": 2, **keys})
+
+    row = ground.ends(job_id)
+
+    assert row.attempt == 1
+    assert "followed_by" not in recorded(ground, job_id, 1)
+    assert not ground.learner(job_id, 2).path.exists()
+
+
+def test_a_killed_agent_is_the_platforms_fault_and_left_to_the_controller(ground: Ground, end: Path) -> None:
+    job_id = first(ground, end, max_restarts=2, max_platform_restarts=1)
+    pid = recorded(ground, job_id, 1)["pid"]
+    assert isinstance(pid, int)
+    end.touch()
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not alive(pid))
+
+    row = ground.ends(job_id)
+    assert "followed_by" not in recorded(ground, job_id, 1)
+    assert row.restarts == 0
+
+
+def test_the_next_attempt_has_the_code_secrets_and_links_of_the_first(
+    ground: Ground, end: Path, tmp_path: Path
+) -> None:
+    source, mounted = tmp_path / "source", tmp_path / "mounted"
+    source.mkdir()
+    mounted.mkdir()
+    (source / "code.txt").write_text("as submitted\n")
+    (mounted / "data").write_text("mounted\n")
+    snapshot = take_snapshot(source, ground.home)
+    command = (
+        "cat code.txt in/data; echo changed > code.txt; test ${#TOKEN} = 10 && echo $TOKEN;"
+        " test -e $RESULT_DIR/once || { touch $RESULT_DIR/once; exit 3; }"
+    )
+    job_id = first(
+        ground,
+        end,
+        command,
+        max_restarts=1,
+        code_hash=snapshot.code_hash,
+        bind_mounts=(BindMount(str(mounted), "in"),),
+        secret_values={"TOKEN": "canary-7f3"},
+    )
+    kill_controller(ground)
+    end.touch()
+    ran(ground, job_id, 2)
+
+    assert recorded(ground, job_id, 2)["exit_code"] == 0
+    said = ground.output(job_id, 2).splitlines()
+    assert said[1:3] == ["as submitted", "mounted"] and "canary" not in said[3]
+    for file in (one for one in ground.home.jobs.rglob("*") if one.is_file()):
+        assert b"canary-7f3" not in read_bytes(str(file)), file
+    first_packages = ground.home.job(job_id).attempt(1).environment
+    assert ground.home.job(job_id).attempt(2).environment.read_text() == first_packages.read_text()
+
+
+@pytest.mark.parametrize("kind", ["halt", "kill", "delete"])
+def test_the_next_attempt_is_stopped_where_it_waits(
+    ground: Ground, end: Path, order: Path, kind: str
+) -> None:
+    job_id = first(ground, end, "exit 3", max_restarts=1, cpus=ALL)
+    release = order.with_name("release")
+    other = ground.submit(f"echo ready; while [ ! -e {release} ]; do sleep 0.05; done", cpus=ALL, priority=60)
+    waits_there(ground, other)
+    end.touch()
+    ground.prints(other, "ready")
+    ground.reaches(job_id, State.QUEUED, attempt=2)
+
+    ground.ask(job_id, kind)
+
+    if kind == "delete":
+        until(lambda: not ground.home.job(job_id).path.exists(), lambda: log_of(ground.home))
+    else:
+        row = ground.ends(job_id, 2)
+        assert (row.state, row.started_us) == (State.HALTED, None)
+        assert recorded(ground, job_id, 2)["phase"] == "exited"
+    release.touch()
+    assert ground.ends(other).state is State.COMPLETED
+
+
+@pytest.mark.parametrize("kind", ["halt", "kill", "delete"])
+def test_a_stop_that_was_asked_for_in_ignorance_of_the_next_attempt_stops_that(
+    ground: Ground, end: Path, order: Path, kind: str
+) -> None:
+    again = f"[ -e {order} ] && {{ echo again; exec sleep 600; }}; {noting(order, 'it')}; exit 3"
+    job_id = first(ground, end, again, max_restarts=1)
+    kill_controller(ground)
+    end.touch()
+    ground.prints(job_id, "again", attempt=2)
+    assert ground.row(job_id).attempt == 1
+
+    ground.ask(job_id, kind)
+
+    if kind == "delete":
+        until(lambda: not ground.home.job(job_id).path.exists(), lambda: log_of(ground.home))
+    else:
+        row = ground.ends(job_id, 2)
+        assert (row.state, row.exit_by) == (State.HALTED, kind)
+        assert "1 FAILED" in states(ground, job_id)
+    until(lambda: ground.processes() == [])
+
+
+def test_what_comes_after_it_waits_for_its_last_attempt_while_no_controller_is_there(
+    ground: Ground, end: Path, order: Path
+) -> None:
+    a = first(ground, end, fails_until(order, 3), max_restarts=2)
+    b = ground.submit(noting(order, "b"), after=(f"{a}:completed",))
+    waits_there(ground, b)
+    kill_controller(ground)
+    end.touch()
+
+    ran(ground, b, 1)
+    assert order.read_text().split() == ["1", "2", "3", "b"]
+    ensure_controller(ground.home)
+    assert [ground.ends(one).state for one in (a, b)] == [State.COMPLETED] * 2
+    assert ground.row(a).attempt == 3
+
+
+def test_where_the_waiter_does_not_take_it_the_controller_begins_the_next_attempt(
+    ground: Ground, end: Path, order: Path
+) -> None:
+    job_id = first(ground, end, fails_until(order, 2), max_restarts=1)
+    with OlderWaiter(ground.uuid) as older:
+        end.touch()
+        row = ground.ends(job_id, 2)
+
+        assert (row.state, older.refused) == (State.COMPLETED, 1)
+    assert "followed_by" not in recorded(ground, job_id, 1)
+    assert "is older" in (ground.learner(job_id).path / "guard.log").read_text()
+    assert order.read_text().split() == ["1", "2"]
+
+
+def test_a_waiter_that_is_killed_loses_no_attempt(ground: Ground, end: Path, order: Path) -> None:
+    job_id = first(ground, end, fails_until(order, 2), max_restarts=1, cpus=ALL)
+    other = ground.submit(
+        f"echo ready; while [ ! -e {order}.go ]; do sleep 0.05; done", cpus=ALL, priority=60
+    )
+    waits_there(ground, other)
+    kill_controller(ground)
+    end.touch()
+    ground.prints(other, "ready")
+    until(lambda: bool(recorded(ground, job_id, 2).get("waiting")))
+    pid = recorded(ground, job_id, 2)["pid"]
+    assert isinstance(pid, int)
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not alive(pid))
+    Path(f"{order}.go").touch()
+
+    ensure_controller(ground.home)
+    assert (ground.ends(job_id, 2).state, ground.ends(other).state) == (State.COMPLETED, State.COMPLETED)
+    assert order.read_text().split() == ["1", "2"]
+    assert state_of(ground, job_id)["followed_by"]
+
+
+def test_a_resume_while_it_waits_for_the_next_attempt_begins_that_at_once(
+    ground: Ground, order: Path
+) -> None:
+    """The sixth restart comes after half a minute."""
+    job_id = ground.submit(fails_until(order, 7), max_restarts=6)
+    for attempt in range(2, 8):
+        ground.reaches(job_id, State.QUEUED, attempt=attempt)
+        if attempt > 2:
+            assert ground.row(job_id).next_try_us is not None
+            ground.ask(job_id, "resume")
+
+    row = ground.ends(job_id, 7)
+
+    assert row.state is State.COMPLETED
+    assert order.read_text().split() == list("1234567")
+    first_ended, last_started = (
+        recorded(ground, job_id, 1)["ended_us"],
+        recorded(ground, job_id, 7)["started_us"],
+    )
+    assert isinstance(first_ended, int) and isinstance(last_started, int)
+    assert last_started - first_ended < 30_000_000

@@ -1,0 +1,138 @@
+"""What a host prepares for the next attempt by itself is what a launch of that attempt would have brought."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runners.conformance.harness import LaunchedAttempt
+from runners.interface import HostRestarts
+from tests.runners.jobs import Jobs
+from workbench.learner.guard.next_attempt import FollowingAttempt, is_due
+from workbench.learner.journal.launch_document import LaunchDocument
+from workbench.spec import BindMount, Checkpoints, DataStore, EvaluationMetrics
+
+RESTARTS = HostRestarts(done=0, allowed=2, delay_seconds=1.0)
+S3 = DataStore(
+    "s", "s3_datastore", training_data="d", training_results="r", connection={"auth_url": "http://x"}
+)
+FAILED = {"exit_code": 3, "signal": None, "stopped": ""}
+WHY = {"text": "the command failed with exit code 3", "code": "C201"}
+
+
+def documents(jobs: Jobs, number: int, **options: Any) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+    """Return the folder of an attempt's learner, its launch document, and that of the next attempt by its plan."""
+    request = jobs.plan("python train.py --out $PWD", **options).request
+    at = [replace(request, attempt=replace(request.attempt, attempt=one)) for one in (number, number + 1)]
+    plans = [LaunchedAttempt.planned(jobs.runner(), one).plan.learners[0].native for one in at]
+    folders = [str(one["folder"]) for one in plans]
+    first, second = (
+        {**json.loads(json.dumps(one["launch"])), "guard": ["python3", "agent", "guard", folder]}
+        for one, folder in zip(plans, folders, strict=True)
+    )
+    return Path(folders[0]), first, second
+
+
+@pytest.mark.parametrize(
+    ("number", "options"),
+    [
+        pytest.param(1, {}, id="plain"),
+        pytest.param(9, {"params": {"lr": 0.1}, "seed": 7}, id="from attempt 9 to 10"),
+        pytest.param(
+            10, {"env": {"PYTHONPATH": "/own:/other", "MINE": "attempt-10"}}, id="its own variables"
+        ),
+        pytest.param(1, {"setup": "pip list", "memory_bytes": 1 << 20, "cpus": 1.0}, id="limits"),
+        pytest.param(1, {"data_stores": (S3,)}, id="a store"),
+        pytest.param(1, {"data_stores": (replace(S3, mount=True),)}, id="a mounted store"),
+        pytest.param(1, {"checkpoints": Checkpoints(keep_last=2)}, id="retention"),
+        pytest.param(1, {"bind_mounts": (BindMount("/tmp", "in"),)}, id="bind mounts"),
+        pytest.param(1, {"evaluation_metrics": EvaluationMetrics(type="auto")}, id="metrics"),
+        pytest.param(1, {"recorded": {"umask": "0022", "environment": {"LANG": "C"}}}, id="recorded"),
+    ],
+)
+def test_the_next_launch_document_is_the_planned_one(
+    jobs: Jobs, number: int, options: dict[str, Any]
+) -> None:
+    folder, first, second = documents(jobs, number, **options)
+    # As it is once it was launched.
+    first |= {"slots": ["GPU-1"], "secrets_file": "/dev/shm/x", "cpus": [0] if first["cpus"] else None}
+    first["env"] |= {"MASTER_PORT": "29500"}
+    restarts: dict[str, Any] = {"done": 0, "allowed": 2, "delay_seconds": 40.0}
+
+    made = FollowingAttempt(str(folder), LaunchDocument({**first, "restarts": restarts}), {}).document()
+
+    after = {"done": 1, "allowed": 2, "delay_seconds": 60.0}
+    second |= {"slots": [], "secrets_file": None, "cpus": first["cpus"], "restarts": after}
+    second["env"] |= {"MASTER_PORT": "29500"}
+    assert made == second
+
+
+def test_what_is_launched_says_how_its_host_begins_the_next_attempt(jobs: Jobs) -> None:
+    options: dict[str, Any] = {"priority": 70, "cpus": 1.0}
+    job = jobs.plan("true", **options)
+    job = LaunchedAttempt.planned(jobs.runner(), replace(job.request, restarts=RESTARTS, seq=5)).launch()
+    attempt = job.request.attempt
+    sent = json.loads((Path(job.plan.learners[0].native["folder"]) / "launch.json").read_text())
+
+    restarts = sent["restarts"]
+    assert (restarts["done"], restarts["allowed"], restarts["delay_seconds"]) == (0, 2, 1.0)
+    ticket = restarts["ticket"]
+    assert (ticket["job"], ticket["attempt"], ticket["priority"]) == (attempt.job_id, 1, 70)
+    assert (ticket["position"], ticket["cpus"], ticket["each"]) == (5.0, 1.0, 0)
+
+
+def test_a_job_that_its_host_does_not_restart_says_nothing_of_it(jobs: Jobs) -> None:
+    job = jobs.run("true")
+    sent = json.loads((Path(job.plan.learners[0].native["folder"]) / "launch.json").read_text())
+
+    assert "restarts" not in sent
+
+
+@pytest.mark.parametrize(
+    ("found", "why", "expected"),
+    [
+        pytest.param(FAILED, WHY, True, id="its command failed"),
+        pytest.param({**FAILED, "exit_code": None, "signal": 9}, WHY, True, id="by a signal"),
+        pytest.param({**FAILED, "stopped": "memory"}, {**WHY, "code": "C203"}, True, id="over its memory"),
+        pytest.param({**FAILED, "exit_code": 0}, None, False, id="it succeeded"),
+        pytest.param({**FAILED, "exit_code": 0}, {**WHY, "code": "S303"}, False, id="results not stored"),
+        pytest.param(
+            {**FAILED, "stopped": "max_runtime"}, {**WHY, "code": "C204"}, False, id="over its time"
+        ),
+        pytest.param({**FAILED, "stopped": "halt"}, {"text": "halted"}, False, id="halted"),
+        pytest.param(
+            {**FAILED, "exit_code": 143}, {**WHY, "code": "S202"}, False, id="the machine shuts down"
+        ),
+        pytest.param(FAILED, {**WHY, "code": "S105"}, False, id="its GPUs were lost"),
+        pytest.param({**FAILED, "exit_code": None}, {**WHY, "code": "S101"}, False, id="it never started"),
+    ],
+)
+def test_only_a_command_that_failed_by_itself_is_followed_at_its_host(
+    found: dict[str, Any], why: dict[str, Any] | None, expected: bool
+) -> None:
+    launch = LaunchDocument({"restarts": {"done": 1, "allowed": 2}})
+
+    assert is_due(launch, found, why) is expected
+    assert not is_due(LaunchDocument({"restarts": {"done": 2, "allowed": 2}}), found, why)
+    assert not is_due(LaunchDocument({}), found, why)
+
+
+def test_a_home_that_was_moved_meanwhile_begins_nothing(
+    jobs: Jobs, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, first, _ = documents(jobs, 1)
+    moved = Path(str(folder).replace(str(folder.parents[3]), str(tmp_path / "moved")))
+    moved.mkdir(parents=True)
+    ticket = {"leases_folder": os.environ["FABRIC_LEASES"], "lease": {}}
+    restarts = {"done": 0, "allowed": 2, "delay_seconds": 0.0, "ticket": ticket}
+    following = FollowingAttempt(str(moved), LaunchDocument({**first, "restarts": restarts}), {})
+    monkeypatch.setattr("workbench.learner.queue.home_waiter.HomeWaiter.reach", lambda _: None)
+
+    assert not following.give_to_waiter()
+    assert "the home is somewhere else now" in capfd.readouterr().err
+    assert not (moved.parents[1] / "attempt-2").exists()
