@@ -16,8 +16,8 @@ The contract with the rest of fabric is files in the learner's folder (``workben
      "reserved_cpus": 1.5,                      # what the job asks for, only where it asks for some
      "slots": ["GPU-..."], "usage_seconds": 2.0,
      "attempt_dir": ".../attempt-1", "log_dir": ".../job/logs", "log_dir_shared": true,
-     "restarts": {"done": 0, "allowed": 2, "delay_seconds": 1.0, "ticket": {...}, "code_hash": ..., "archive": ..., "links": [...]},
-                                     # only where the host begins the next attempt should the command fail
+     "restarts": {"done": 0, "allowed": 2, "delay_seconds": 1.0, "ticket": {...}, "code_hash": ..., "archive": ...,
+                  "links": [...]},   # only where the host begins the next attempt should the command fail
      "learner_hosts": [...],         # of pods alone: their host names; they share LOG_DIR and nothing else
      "metrics": null                 # evaluation_metrics as workbench.spec says it, as JSON
     }
@@ -32,7 +32,7 @@ The contract with the rest of fabric is files in the learner's folder (``workben
      "reason": {"text": ..., "code": "C201", "hint": ...} or null,
      "stall": "",                    # why output waits (disk full)
      "output_saved": true,           # once all output is saved and the results are being stored
-     "followed_by": {"attempt": 2, "begin_us": ..., "delay_seconds": 1.0},   # only where the host begins the next attempt
+     "followed_by": {"attempt": 2, "begin_us": ..., "delay_seconds": 1.0},   # where the host begins the next attempt
      "waiting": true }               # "starting" alone: pid is the host's waiter, which starts it at its turn
 
 A start is in it before the command is executed (a held child is let go once it is written), and the command's own
