@@ -185,8 +185,8 @@ def test_the_next_attempt_has_the_code_secrets_and_links_of_the_first(
     ran(ground, job_id, 2)
 
     assert recorded(ground, job_id, 2)["exit_code"] == 0
-    said = ground.output(job_id, 2).splitlines()
-    assert said[1:3] == ["as submitted", "mounted"] and "canary" not in said[3]
+    lines = ground.output(job_id, 2).splitlines()
+    assert lines[1:3] == ["as submitted", "mounted"] and "canary" not in lines[3]
     for file in (one for one in ground.home.jobs.rglob("*") if one.is_file()):
         assert b"canary-7f3" not in read_bytes(str(file)), file
     first_packages = ground.home.job(job_id).attempt(1).environment

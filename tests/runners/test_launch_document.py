@@ -11,6 +11,7 @@ from tests.runners.jobs import Jobs
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.spec import Checkpoints, DataStore
 
+ONLY_OF_SOME = {"writable", "restarts"}
 ONLY_READ_BY_CLIENTS = {"format", "owner", "secrets"}
 
 
@@ -20,7 +21,7 @@ def test_every_key_that_the_agent_reads_is_written(jobs: Jobs) -> None:
         jobs.plan("true", checkpoints=keep, recorded={"umask": "0022"}).plan.learners[0].native["launch"]
     )
 
-    assert set(planned) - ONLY_READ_BY_CLIENTS == set(vars(LaunchDocument({}))) - {"document", "writable"}
+    assert set(planned) - ONLY_READ_BY_CLIENTS == set(vars(LaunchDocument({}))) - {"document", *ONLY_OF_SOME}
 
 
 def test_output_is_recorded_as_saved_before_checkpoints_are_removed(jobs: Jobs) -> None:

@@ -200,6 +200,8 @@ class SimulatedTarget:
         """Slots that a launch under way has taken, and whose learners are not there yet."""
         self.gates: dict[str, HostGates] = {}
         """By job: what holds back one that the waiter has."""
+        self.restarts_within: dict[str, float] = {}
+        """By job: when its back-off is over, however the clock is set."""
         self.clock_us = 0
         """How far its clock is ahead."""
         self.is_up = True
@@ -313,7 +315,7 @@ class SimulatedTarget:
         )
         for (job_id, _), learners in waiting.items():
             gates = self.gates.get(job_id, NO_GATES)
-            if not self._are_open(gates):
+            if not self._are_open(job_id, gates):
                 continue
             if gates.limit is not None:
                 counts[gates.limit.sweep] += 1
@@ -351,10 +353,13 @@ class SimulatedTarget:
         held = sum(one.spec.cpus or 0.0 for one in running if not one.is_cut_off)
         return not wanted or not held or held + wanted <= self.cpus
 
-    def _are_open(self, gates: HostGates) -> bool:
+    def _are_open(self, job_id: str, gates: HostGates) -> bool:
         if gates.begin_us is not None and self.now_us() < gates.begin_us:
-            self.scheduler.after((gates.begin_us - self.now_us()) / 1e6, self.admit)
-            return False
+            left = (gates.begin_us - self.now_us()) / 1e6
+            left = min(left, self.restarts_within.get(job_id, FOR_EVER) - self.scheduler.now)
+            if left > 0:
+                self.scheduler.after(left, self.admit)
+                return False
         return all(self._lets_go(one) for one in gates.after)
 
     def _lets_go(self, before: Predecessor) -> bool:
@@ -526,6 +531,7 @@ class SimulatedTarget:
         if self.world.chance.goes_wrong("learner", "its agent dies before the next attempt waits"):
             return
         ref = LearnerRef(one.ref.home, one.ref.job_id, number, one.ref.learner)
+        self.restarts_within[ref.job_id] = self.scheduler.now + delay
         after = HostRestarts(one.restarts.done + 1, one.restarts.allowed, min(2 * delay, 60.0))
         self.hand_over([ref], one.spec, HostGates(begin_us=begin_us), after)
 

@@ -246,7 +246,7 @@ def test_what_is_prepared_for_its_host_is_not_under_way() -> None:
 def test_one_that_its_host_did_not_take_waits_until_those_there_are_through() -> None:
     there, b = swept("a", waits=True), swept("b")
     hold(there, b)
-    b.stays_here = True
+    b.stays_here, b.stays_until = True, 1e9
 
     assert hold(there, b) == [there]
     assert not is_given(b)
@@ -644,3 +644,16 @@ def test_one_that_a_controller_before_was_preparing_is_judged_anew(
 
     wait = b.wait_at_host()
     assert (None if wait is None else wait.gates) == expected
+
+
+def test_one_of_a_sweep_that_its_host_refused_is_offered_to_it_again_after_a_while() -> None:
+    """Those that the host has go first, and one of them may come after it."""
+    there, refused = swept("a", waits=True), swept("b")
+    refused.stays_here, refused.stays_until = True, 1e9
+    hold(there, refused)
+    assert not is_given(refused)
+
+    refused.stays_until = 0.0
+    hold(there, refused)
+
+    assert is_given(refused)

@@ -689,8 +689,12 @@ def test_a_job_that_somebody_halts_while_it_waits_in_vain_is_halted() -> None:
     assert finish_of(decide(replace(asked, verdict=NEVER))).outcome.state is State.HALTED
 
 
-def test_what_is_done_for_a_job_ahead_of_its_turn_is_shown_where_it_takes_long() -> None:
-    verdict = QueueVerdict(False, "waits for abc", hand_over=True, wait=HostWait("waits for abc"))
+@pytest.mark.parametrize(
+    "wait",
+    [pytest.param(HostWait("waits for abc"), id="a gate"), pytest.param(None, id="GPUs")],
+)
+def test_what_is_done_for_a_job_ahead_of_its_turn_is_shown_where_it_takes_long(wait: HostWait | None) -> None:
+    verdict = QueueVerdict(False, "waits for abc", hand_over=True, wait=wait)
     early = view(
         State.PENDING,
         operation=Operation.LAUNCH,
@@ -754,7 +758,7 @@ def test_another_attempt_than_the_next_one_is_not_taken_for_it() -> None:
 
 
 @pytest.mark.parametrize("intent", [Intent.NONE, Intent.KILL])
-def test_an_end_on_record_is_no_end_before_the_host_has_said_whether_it_has_begun_the_next_attempt(
+def test_an_end_on_record_is_no_end_before_the_host_shows_whether_it_has_begun_the_next_attempt(
     intent: Intent,
 ) -> None:
     known = view(

@@ -210,8 +210,17 @@ def test_each_sweep_counts_its_own() -> None:
 
 
 def test_a_time_of_day_is_waited_for() -> None:
-    assert [remaining_us(TicketGates(100), now) for now in (40, 100, 200)] == [60, 0, 0]
-    assert remaining_us(TicketGates(), 40) == 0
+    assert [remaining_us(TicketGates(100), now, 1.0) for now in (40, 100, 200)] == [60, 0, 0]
+    assert remaining_us(TicketGates(), 40, 1.0) == 0
+
+
+def test_a_back_off_is_over_after_its_length_however_the_clock_was_set() -> None:
+    gates = TicketGates(begin_us=86_400_000_000, longest_seconds=2.0)
+
+    assert [remaining_us(gates, 40, waited) for waited in (0.5, 2.0, 9.0)] == [1_500_000, 0, 0]
+    unchanged = gates.changed({"begin_us": 86_400_000_000, "after": []})
+    assert unchanged.longest_seconds == 2.0
+    assert gates.changed({"begin_us": 5, "after": []}).longest_seconds is None, "a person's time is meant"
 
 
 def ticket(**facts: Any) -> dict[str, Any]:

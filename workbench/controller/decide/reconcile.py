@@ -157,7 +157,8 @@ def _while_launching(job: JobSnapshot) -> Decision:
     preparing = job.preparing
     if preparing is None or not preparing.text:
         return Decision()
-    is_ahead = job.verdict is not None and not job.verdict.start and job.verdict.wait is not None
+    verdict = job.verdict
+    is_ahead = verdict is not None and not verdict.start and (verdict.hand_over or verdict.wait is not None)
     shown_at = preparing.since + (AHEAD_SHOWN_AFTER_SECONDS if is_ahead else SHOWN_AFTER_SECONDS)
     if job.now < shown_at:
         return Decision(until=shown_at)

@@ -197,7 +197,7 @@ class ActionExecutor:
                 tracked.not_before = context.now() + restart.delay_seconds
             else:
                 tracked.begin(after, learners(context.store, row.id, followed.attempt))
-                tracked.restarts_at(followed.begin_us)
+                tracked.restarts_at(followed.begin_us, context.now())
                 context.journals.follow(row.id, followed.attempt, tracked.spec.learners)
         context.watch(tracked)
         context.jobs_changed()

@@ -21,6 +21,9 @@ from workbench.store.db.rows import WATCHED, JobRow, LearnerRow
 from workbench.store.queries.home_queue import QueuePosition
 from workbench.values import dataclass
 
+OFFERED_AGAIN_SECONDS: Final = 30.0
+"""How long a job stays here that its host did not take, while others of its sweep are started there."""
+
 EXHAUSTED_TRIES: Final = 5
 """How often a call is tried again that the controller has too little memory or too few descriptors for."""
 
@@ -89,7 +92,9 @@ class TrackedJob:
     is_handed_over: bool = False
     """Whether the attempt is QUEUED at its host, which starts it."""
     stays_here: bool = False
-    """Whether its host, or what its launch needs, did not take the attempt ahead of its turn: it is not tried again."""
+    """Whether its host, or what its launch needs, did not take the attempt ahead of its turn."""
+    stays_until: float = 0.0
+    """When it is offered to its host again, should others of its sweep wait there."""
     is_from_waiter: bool = False
     """Whether its host's waiter has started the attempt and counts it for its sweep, as this controller knows."""
     has_gates: bool = False
@@ -98,6 +103,8 @@ class TrackedJob:
     """What holds back an attempt that was handed over, as the queue saw it last."""
     restarts_at_us: int | None = None
     """When the back-off is over after which the host begins the attempt; None where it did not follow one there."""
+    restarts_within: float = 0.0
+    """When it is over however a clock is set."""
     launching_wait: HostWait | None = None
     """What the launch under way gives it to its host for; None where it is to start it."""
 
@@ -196,9 +203,10 @@ class TrackedJob:
             may_be_followed=not self.is_observed and self.restarts_at_host() is not None,
         )
 
-    def restarts_at(self, time_us: int) -> None:
+    def restarts_at(self, time_us: int, now: float) -> None:
         """Note when the host begins the attempt, which follows one that failed there; it may be told to begin now."""
         self.restarts_at_us, self.has_gates = time_us, True
+        self.restarts_within = now + backoff_seconds(self.row.restarts, 1.0)
 
     def restarts_at_host(self) -> HostRestarts | None:
         """Return how the job's host begins the next attempt, should this one's command fail; None where it does not."""
@@ -337,7 +345,7 @@ class TrackedJob:
             self._exhausted(trouble, now, launching=launching)
             return
         if wait is not None and trouble.kind in ("busy", "refused", "fault"):
-            self._not_taken_ahead(trouble)
+            self._not_taken_ahead(trouble, now)
             return
         if launching and trouble.kind in ("refused", "fault"):
             # What an earlier launch of the attempt began may run, whatever kept this one from starting anything.
@@ -357,12 +365,13 @@ class TrackedJob:
         else:
             self.not_before = now + delay
 
-    def _not_taken_ahead(self, trouble: BackendTrouble) -> None:
+    def _not_taken_ahead(self, trouble: BackendTrouble, now: float) -> None:
         """Note that its host does not take the attempt before its turn: it waits here.
 
         What its preparation lacks may be there once it may start, such as a folder that the job before it makes.
         """
         self.stays_here, self.is_handed_over, self.statuses = True, False, {}
+        self.stays_until = now + OFFERED_AGAIN_SECONDS
         self.trouble = replace(trouble, kind="busy", started=False)
 
     def _exhausted(self, trouble: BackendTrouble, now: float, *, launching: bool) -> None:

@@ -85,7 +85,7 @@ class Gates:
                 if verdict is None:
                     verdict = QueueVerdict(False, f"waits until {until_text(tracked.spec.begin, now)}")
                     remaining_us = left_us if remaining_us is None else min(left_us, remaining_us)
-            elif (left_us := (tracked.restarts_at_us or 0) - now) > 0:
+            elif (left_us := _restarts_in_us(tracked, now, self._context.now())) > 0:
                 gates = replace(gates, begin_us=tracked.restarts_at_us)
                 verdict = QueueVerdict(False, tracked.row.reason.text)
                 remaining_us = left_us if remaining_us is None else min(left_us, remaining_us)
@@ -95,6 +95,11 @@ class Gates:
             if sweep is not None and tracked.spec.at_most is not None:
                 gates = HostGates(gates.begin_us, gates.after, sweep.limit_of(tracked))
                 verdict = verdict or sweep.admit(tracked)
+                if tracked.stays_here and gates.limit is not None:
+                    # Those of its sweep that its host has go first, and may come after it.
+                    stays_us = int((tracked.stays_until - self._context.now()) * 1e6)
+                    tracked.stays_here = stays_us > 0
+                    remaining_us = stays_us if remaining_us is None else min(stays_us, remaining_us)
             tracked.gates = gates
             if verdict is not None and not verdict.never:
                 is_given = self._goes_ahead(tracked, gates, at_hosts, ahead)
@@ -105,7 +110,7 @@ class Gates:
                 tracked.verdict = verdict
         if remaining_us is None:
             return free, None
-        return free, self._context.now() + min(remaining_us / 1e6, CLOCK_SECONDS)
+        return free, self._context.now() + max(0.0, min(remaining_us / 1e6, CLOCK_SECONDS))
 
     def judge_anew(self, unjudged: Sequence[TrackedJob]) -> None:
         """Set the verdicts of jobs that a controller before this one was launching, perhaps ahead of their turn.
@@ -425,6 +430,13 @@ def _begins_in_us(tracked: TrackedJob, now: int) -> int:
     """Return how long a job still waits for its time, 0 or less where it waits for none."""
     begin = iso_us(tracked.spec.begin) if tracked.spec.begin else None
     return 0 if begin is None else begin - now
+
+
+def _restarts_in_us(tracked: TrackedJob, now: int, elapsed: float) -> int:
+    """Return how long a job's host still waits before it begins its next attempt, as far as clocks agree."""
+    if tracked.restarts_at_us is None:
+        return 0
+    return min(tracked.restarts_at_us - now, int((tracked.restarts_within - elapsed) * 1e6))
 
 
 def _sweep(tracked: TrackedJob) -> str:

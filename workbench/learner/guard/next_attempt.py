@@ -189,6 +189,7 @@ class FollowingAttempt:
             "attempt": self._number,
             "lease": {**ticket["lease"], "attempt": self._number},
             "begin_us": self._begin_us,
+            "longest_seconds": self._delay_seconds,
             "environment": environment,
             "learners": [learner],
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from workbench.learner.host.learners import LOCK
@@ -230,6 +231,7 @@ class WaitingAttempt:
         self.is_over_limit = False
         """Whether as many of its sweep are under way, or come before it, as may be at once."""
         self._gates = OpenGates()
+        self._waits_since = time.monotonic()
 
     @property
     def key(self) -> Key:
@@ -255,7 +257,7 @@ class WaitingAttempt:
     def read_gates(self, reader: GateReader, now_us: int) -> None:
         """See what holds it back before it waits for GPUs and CPUs."""
         self.closed_by = self._gates.closed_by(self.ticket.gates, reader)
-        self.begins_in_us = remaining_us(self.ticket.gates, now_us)
+        self.begins_in_us = remaining_us(self.ticket.gates, now_us, time.monotonic() - self._waits_since)
 
     @property
     def is_behind(self) -> bool:

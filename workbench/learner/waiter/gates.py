@@ -77,6 +77,8 @@ class TicketGates(NamedTuple):
     """Not before this time of day, by the host's clock."""
     after: Tuple[AwaitedAttempt, ...] = ()
     limit: Optional[TicketLimit] = None
+    longest_seconds: Optional[float] = None
+    """How long the time of day holds it back at most, however the clock is set; None for no such limit."""
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> TicketGates:
@@ -87,11 +89,14 @@ class TicketGates(NamedTuple):
             TypeError: something is of another kind.
             ValueError: the same.
         """
-        begin = document.get("begin_us")
+        begin, longest = document.get("begin_us"), document.get("longest_seconds")
         after = tuple(AwaitedAttempt.parse(one) for one in document.get("after") or ())
         limit = document.get("limit")
         return cls(
-            None if begin is None else int(begin), after, None if limit is None else TicketLimit.parse(limit)
+            None if begin is None else int(begin),
+            after,
+            None if limit is None else TicketLimit.parse(limit),
+            None if longest is None else float(longest),
         )
 
     def awaited(self) -> List[AwaitedAttempt]:
@@ -107,6 +112,8 @@ class TicketGates(NamedTuple):
         if not {"begin_us", "after"} <= set(facts):
             return self
         gates = self.parse(facts)
+        if gates.begin_us == self.begin_us:
+            gates = gates._replace(longest_seconds=self.longest_seconds)
         return gates if "limit" in facts else gates._replace(limit=self.limit)
 
 
@@ -272,6 +279,17 @@ class SweepCounts:
         return {folder for one in left for folder in one.folders}
 
 
-def remaining_us(gates: TicketGates, now_us: int) -> int:
-    """Return how long the time of day is still waited for; 0 where it is not."""
-    return 0 if gates.begin_us is None else max(0, gates.begin_us - now_us)
+def remaining_us(gates: TicketGates, now_us: int, waited_seconds: float) -> int:
+    """Return how long the time of day is still waited for; 0 where it is not.
+
+    Args:
+        gates: the gates.
+        now_us: the time of day.
+        waited_seconds: how long the attempt has waited.
+    """
+    if gates.begin_us is None:
+        return 0
+    left = gates.begin_us - now_us
+    if gates.longest_seconds is not None:
+        left = min(left, int((gates.longest_seconds - waited_seconds) * 1e6))
+    return max(0, left)
