@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 from pytest import MonkeyPatch
@@ -50,6 +51,25 @@ def test_a_holder_that_does_not_use_its_gpu_is_seen_in_80_columns_too(
     use = titles.index("USE") - 1
     assert [line[use : use + 4] for line in lines] == ["idle", "  7%", "  0%"]
     assert [slot["idle"] for slot in inventory["nodes"][0]["slots"]] == [True, False, None]
+
+
+def test_of_all_backends_those_that_answer_are_listed_and_the_others_named(
+    fabric: Fabric, clean_environment: Path, tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    pretend(tmp_path / "gpus", monkeypatch).add("GPU-1")
+    with socket.socket() as nobody:  # bound, and not listening
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+        (clean_environment / "config.toml").write_text(
+            f'[backends.away]\naddress = "ssh://me@127.0.0.1:{port}"\n'
+        )
+
+        found = fabric("gpus", "--all")
+        documents = fabric.json("gpus", "--all", "--json")
+
+    assert "GPU-1" in found.stdout
+    assert f"away: 127.0.0.1 port {port} refuses the connection" in found.stderr
+    assert [one["backend"] for one in documents] == ["local"]
 
 
 def test_gpus_are_listed_with_their_use_as_the_screens_write_it(
