@@ -65,6 +65,9 @@ class Slot:
     """The process that uses it without a lease, for messages; empty if there is none."""
     held_since_us: int | None = None
     """When its lease was taken, by the host's clock; None if it is not leased."""
+    idle: bool | None = None
+    """Whether it is leased and nothing used it when the inventory was taken: its use is 0 %, and no process computes on
+    it. None if it is not leased, or where that is not known."""
 
     @property
     def free(self) -> bool:

@@ -205,6 +205,32 @@ def _toleration(item: Any) -> dict[str, Any]:
     return {**({"key": key} if key else {}), **toleration, **({"effect": effect} if effect else {})}
 
 
+def _priority_classes(value: Any) -> dict[int, str]:
+    """Parse the classes of priorities, the smallest first: a table, JSON, or ``70=high,90=urgent``."""
+    from workbench.spec import PRIORITY_MAX
+
+    if isinstance(value, str) and not value.lstrip().startswith("{"):
+        parts = [part.strip() for part in value.split(",") if part.strip()]
+        if not all("=" in part for part in parts):
+            raise ValueError("write priorities as 70=high, with commas between them")
+        table: dict[Any, Any] = {}
+        for key, name in (part.split("=", 1) for part in parts):
+            if key.strip() in table:
+                raise ValueError(f"{key.strip()} is there twice")
+            table[key.strip()] = name
+    else:
+        table = _table(value)
+    classes = {}
+    for key, name in table.items():
+        text = str(key)
+        if not re.fullmatch("0|[1-9][0-9]{0,2}", text) or int(text) > PRIORITY_MAX:
+            raise ValueError(f"{text!r} is not a priority, a whole number from 0 to {PRIORITY_MAX}")
+        classes[int(text)] = _name(name)
+        if not classes[int(text)]:
+            raise ValueError(f"{text} has no name; write that of a PriorityClass")
+    return dict(sorted(classes.items()))
+
+
 def _yes(value: Any) -> bool:
     if str(value).lower() not in ("true", "false"):
         raise ValueError("write true or false")
@@ -254,6 +280,11 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "service_account": Option(_name, "", "the service account that pods run as, without its token"),
     "image_pull_secrets": Option(_names, (), "Secrets with the logins of private registries"),
     "priority_class": Option(_name, "", "the PriorityClass of pods"),
+    "priority_classes": Option(
+        _priority_classes,
+        {},
+        "the PriorityClasses of jobs by their priority: a table number -> class, each from that priority on",
+    ),
     "queue": Option(_name, "", "the Kueue LocalQueue that jobs wait in"),
     "queue_priority_class": Option(
         _name, "", "Kueue's WorkloadPriorityClass: the order of jobs in their queue"

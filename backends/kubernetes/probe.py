@@ -64,14 +64,15 @@ def is_default(storage_class: Document) -> bool:
 
 
 def named_objects(cluster: KubernetesCluster) -> Iterator[Finding]:
-    """Check that the objects in the options exist: claims, queue, service account, priority class, pull secrets."""
+    """Check that the objects in the options exist: claims, queue, service account, priority classes, pull secrets."""
     options = cluster.options
+    classes = dict.fromkeys((options["priority_class"], *options["priority_classes"].values()))
     named: list[tuple[str, str, str]] = [
         ("claim", "PersistentVolumeClaim", options["claim"]),
         ("claim for data", "PersistentVolumeClaim", options["data_claim"]),
         ("queue", "LocalQueue", options["queue"]),
         ("service account", "ServiceAccount", options["service_account"]),
-        ("priority class", "PriorityClass", options["priority_class"]),
+        *(("priority class", "PriorityClass", name) for name in classes),
         *(("pull secret", "Secret", name) for name in options["image_pull_secrets"]),
         *(("volume", "PersistentVolumeClaim", name) for name in _claims(options["volumes"])),
     ]

@@ -116,8 +116,8 @@ class _GpuReader:
         celsius = self._try(nvml.nvmlDeviceGetTemperature, device, 0)
         power = self._try(nvml.nvmlDeviceGetPowerUsage, device)
         limit = self._try(nvml.nvmlDeviceGetEnforcedPowerLimit, device)
-        processes = self._try(nvml.nvmlDeviceGetComputeRunningProcesses, device) or []
-        return {
+        processes = self._try(nvml.nvmlDeviceGetComputeRunningProcesses, device)
+        slot = {
             "uuid": _text(self._ask(nvml.nvmlDeviceGetUUID, device)),
             "index": index,
             "model": _text(self._ask(nvml.nvmlDeviceGetName, device)),
@@ -127,15 +127,17 @@ class _GpuReader:
             "temperature_celsius": None if celsius is None else float(celsius),
             "power_watts": None if power is None else power / _WATTS,
             "power_limit_watts": None if limit is None else limit / _WATTS,
-            "processes": [
-                # Without a value for a process, it may use all the memory that is used.
+        }
+        if processes is not None:
+            # Without a value for a process, it may use all the memory that is used.
+            slot["processes"] = [
                 {
                     "pid": one.pid,
                     "memory_bytes": memory.used if one.usedGpuMemory is None else one.usedGpuMemory,
                 }
                 for one in processes
-            ],
-        }
+            ]
+        return slot
 
     def _health(self, device: Any, index: int) -> Iterator[Finding]:
         nvml = self._nvml

@@ -23,7 +23,8 @@ HINTS: Final[Mapping[str, str]] = {
     "must specify": "say what the quota counts, by cpus: and memory:",
     "PodSecurity": "the option run_as of the backend is restricted or image; restricted passes the strictest policy",
     "service account": "service_account of the backend or of kubernetes: names one that is there",
-    "PriorityClass": "priority_class of the backend or of kubernetes: names one that is there",
+    "PriorityClass": "priority_class and priority_classes of the backend, or priority_class of kubernetes:, name"
+    " those that are there",
 }
 """Hints for permanent refusals, by a part of the cluster's message."""
 

@@ -86,7 +86,7 @@ class PodLaunch:
         self._cluster = cluster
         self._cache = cache
         self._progress = progress
-        self._options = options_for(cluster.options, plan.request.spec.kubernetes)
+        self._options = options_for(cluster.options, plan.request.spec)
         self._stem = stem_of(plan.request.attempt)
         self._line = cache.line
         self._has_appeared = False

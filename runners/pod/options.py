@@ -7,6 +7,7 @@ from dataclasses import field, replace
 from typing import Any, Final, Literal, cast
 
 from runners.pod.names import GPU_TYPE
+from workbench.spec import JobSpec
 from workbench.values import dataclass
 
 UID: Final = 1000
@@ -30,6 +31,9 @@ class PodOptions:
     service_account: str = ""
     image_pull_secrets: Sequence[str] = ()
     priority_class: str = ""
+    """The PriorityClass of the pods; empty: none is named."""
+    priority_classes: Mapping[int, str] = field(default_factory=dict)
+    """The PriorityClasses of jobs, each for those that have its priority or a larger one."""
     queue: str = ""
     host_paths: bool = False
     """Whether data stores may be folders of the nodes."""
@@ -87,6 +91,7 @@ def options_of(settings: Mapping[str, Any]) -> PodOptions:
         service_account=str(get("service_account")),
         image_pull_secrets=tuple(get("image_pull_secrets")),
         priority_class=str(get("priority_class")),
+        priority_classes=dict(get("priority_classes")),
         queue=str(get("queue")),
         queue_priority_class=str(get("queue_priority_class")),
         host_paths=bool(settings.get("host_paths")),
@@ -106,9 +111,10 @@ def options_of(settings: Mapping[str, Any]) -> PodOptions:
     )
 
 
-def options_for(settings: Mapping[str, Any], manifest: Mapping[str, Any]) -> PodOptions:
+def options_for(settings: Mapping[str, Any], spec: JobSpec) -> PodOptions:
     """Build the options of one job: the backend's settings, and over them the manifest's ``kubernetes:``."""
-    options = options_of(settings)
+    options, manifest = options_of(settings), spec.kubernetes
+    options = replace(options, priority_class=class_of(options, spec.priority))
     names = ("priority_class", "queue", "queue_priority_class", "service_account", "affinity", "annotations")
     return replace(
         options,
@@ -117,6 +123,15 @@ def options_for(settings: Mapping[str, Any], manifest: Mapping[str, Any]) -> Pod
         job_patch=manifest.get("pod_patch", {}),
         **{name: manifest[name] for name in names if name in manifest},
     )
+
+
+def class_of(options: PodOptions, priority: int) -> str:
+    """Return the PriorityClass of jobs of a priority: that of the largest number that is at most the priority.
+
+    A job below all of the numbers gets ``priority_class``.
+    """
+    reached = [number for number in options.priority_classes if number <= priority]
+    return options.priority_classes[max(reached)] if reached else options.priority_class
 
 
 def gpu_labels(options: PodOptions, gpu_type: str) -> dict[str, str]:

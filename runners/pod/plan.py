@@ -220,7 +220,7 @@ def _secret(name: str, named: dict[str, str], content: dict[str, str]) -> dict[s
 def refusals(request: LaunchRequest, options: PodOptions) -> list[str]:
     """Return why the job cannot run in pods; empty if it can."""
     return [
-        *not_built(request.spec, "pod", POD),
+        *not_built(request.spec, "pod", POD, has_priority_classes=bool(options.priority_classes)),
         *pod_refusals(request, options),
         *patch_refusals(options.job_patch),
     ]

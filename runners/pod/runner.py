@@ -65,7 +65,7 @@ class PodRunner(Runner):
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
         """Return the objects of the cluster as they will be created; claims and quotas are only read."""
-        options = options_for(self._cluster.options, request.spec.kubernetes)
+        options = options_for(self._cluster.options, request.spec)
         if request.spec.cpus is not None:  # without cpus: the learner has no CPU limit either
             options = replace(options, needs_cpu_limits=demands_cpu_limits(self._cluster))
         if not may_exec(self._cluster):
@@ -75,7 +75,7 @@ class PodRunner(Runner):
     @classmethod
     def plan_unconnected(cls, request: LaunchRequest, settings: Mapping[str, Any]) -> LaunchPlan:
         """Return the objects as they are created where the cluster has the claims that the job and backend name."""
-        options = options_for(settings, request.spec.kubernetes)
+        options = options_for(settings, request.spec)
         return make_plan(request, options, choose_results(None, request, options))
 
     def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:

@@ -19,13 +19,16 @@ def depends_on_runner(spec: JobSpec) -> bool:
     return bool(spec.ports or spec.build or has_mounts or spec.priority != DEFAULT_PRIORITY)
 
 
-def not_built(spec: JobSpec, runner: str = "", can: Capabilities | None = None) -> list[str]:
+def not_built(
+    spec: JobSpec, runner: str = "", can: Capabilities | None = None, *, has_priority_classes: bool = False
+) -> list[str]:
     """Return a sentence with the way out for each thing of a job that cannot be done yet.
 
     Args:
         spec: the job.
         runner: the name of its runner, for the sentences.
         can: the capabilities of that runner; None stands for those of plain processes.
+        has_priority_classes: whether its backend says which PriorityClass a priority stands for.
     """
     return [
         sentence
@@ -35,7 +38,7 @@ def not_built(spec: JobSpec, runner: str = "", can: Capabilities | None = None) 
             _mpi(spec),
             _ports(spec, can),
             _build(spec, runner, can),
-            _priority(spec, can),
+            refused_priority(spec.priority, can, has_classes=has_priority_classes),
         )
         if sentence
     ]
@@ -82,10 +85,12 @@ def _build(spec: JobSpec, runner: str, can: Capabilities | None) -> str:
     )
 
 
-def _priority(spec: JobSpec, can: Capabilities | None) -> str:
-    if can is None or can.needs != "cluster" or spec.priority == DEFAULT_PRIORITY:
+def refused_priority(priority: int, can: Capabilities | None, *, has_classes: bool) -> str:
+    """Return why a job cannot have a priority, empty if it can; ``has_classes``: its backend has PriorityClasses."""
+    if can is None or can.needs != "cluster" or priority == DEFAULT_PRIORITY or has_classes:
         return ""
     return (
-        "a cluster's queue does not read priority: yet; name one of its PriorityClasses in"
-        f" kubernetes.priority_class, and run with --set priority={DEFAULT_PRIORITY}"
+        f"a cluster orders pods by PriorityClasses, and the backend does not say which of them priority {priority}"
+        ' stands for; say so by its setting priority_classes, such as {70 = "high"}, or name a class in'
+        f" kubernetes.priority_class and run with --set priority={DEFAULT_PRIORITY}"
     )

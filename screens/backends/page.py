@@ -179,12 +179,13 @@ def _facts(slot: Slot) -> list[str]:
 
 
 def _holder(slot: Slot) -> Content:
+    idle = plain(" (idle)", "warning") if slot.idle else Content()
     if slot.holder_job:
-        return plain(f"{slot.holder or 'job'} {short_id(slot.holder_job)}", "processing")
+        return plain(f"{slot.holder or 'job'} {short_id(slot.holder_job)}", "processing") + idle
     if slot.foreign:
         return plain(f"other process: {slot.foreign}", "warning")
     if slot.holder:
-        return plain(slot.holder, "processing")
+        return plain(slot.holder, "processing") + idle
     return plain("used, and by no job", "warning") if slot.is_used_unseen else plain("free", "completed")
 
 

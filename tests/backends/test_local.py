@@ -122,6 +122,53 @@ def test_a_gpu_that_somebody_keeps_busy_is_not_free_however_little_memory_that_t
     assert idle.free
 
 
+def held(uuids: list[str]) -> leases.Lease:
+    lease = leases.take(uuids, str(leases_folder()), '{"owner": "anna@box", "job": "training-abcdefghj"}')
+    assert lease is not None
+    return lease
+
+
+def at_host() -> list[Slot]:
+    """Return the GPUs as the agent of a host has them."""
+    host = LocalHost()
+    inventory = host.call("inventory", leases_folder=str(leases_folder()))
+    host.close()
+    return [Slot(**slot) for slot in inventory["slots"]]
+
+
+def test_a_holder_is_idle_where_nothing_computes_on_its_gpu(gpus: Gpus, computing: int) -> None:
+    gpus.only(
+        [
+            f"gpu GPU-{at} {24 * GIB} 0 {use} 41 95000 300000 NVIDIA A100"
+            for at, use in enumerate((0, 0, 3, 0))
+        ]
+    )
+    gpus.say(f"process GPU-1 {computing} {100 << 20} compute")
+    lease = held(["GPU-0", "GPU-1", "GPU-2"])
+
+    for found in (slots(), at_host()):
+        assert [slot.idle for slot in found] == [True, False, False, None], "the last one is free"
+    lease.release()
+
+    assert [slot.idle for slot in slots()] == [None] * 4
+
+
+def test_a_holder_of_whose_gpu_too_little_is_known_is_not_called_idle(gpus: Gpus, computing: int) -> None:
+    gpus.only([f"gpu GPU-{at} {24 * GIB} {GIB} 0 41 95000 300000 NVIDIA A100" for at in range(3)])
+    gpus.say(f"mig GPU-1 MIG-a {10 * GIB} 0").say(f"mig GPU-1 MIG-b {10 * GIB} 0")
+    gpus.say(f"process MIG-b {computing} {100 << 20} compute").say("unlisted GPU-2")
+    gpus.only([line.replace(f"GPU-2 {24 * GIB} {GIB}", f"GPU-2 {24 * GIB} 0") for line in gpus.lines])
+    lease = held(["GPU-0", "MIG-a", "MIG-b", "GPU-2"])
+
+    for found in (slots(), at_host()):
+        unseen, without_use, busy, unlisted = found
+        assert unseen.idle is None, "somebody has its memory who cannot be seen"
+        assert without_use.idle is None
+        assert busy.idle is False
+        assert unlisted.idle is None, "the driver does not list processes"
+    lease.release()
+
+
 def test_slices_of_a_divided_gpu_are_the_slots(gpus: Gpus) -> None:
     gpus.add("GPU-1", model="NVIDIA H100").add("GPU-2")
     gpus.say(f"mig GPU-1 MIG-a {10 * GIB} 0").say(f"mig GPU-1 MIG-b {10 * GIB} {GIB}")

@@ -72,9 +72,15 @@ class Server:
         path.write_text(yaml.safe_dump(document))
         return path
 
-    def cluster(self, user: Mapping[str, Any] | None = None, **cluster: Any) -> KubernetesCluster:
+    def cluster(
+        self,
+        user: Mapping[str, Any] | None = None,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        **cluster: Any,
+    ) -> KubernetesCluster:
         access = resolve("", kubeconfig=str(self.kubeconfig(user, **cluster)), environ={})
-        return KubernetesCluster(access, checked_options("stub", {}))
+        return KubernetesCluster(access, checked_options("stub", settings or {}))
 
 
 @contextmanager

@@ -53,6 +53,10 @@ def test_every_setting_has_a_default_that_it_may_be_itself() -> None:
         ("gpu_types", '{"A100": "gpu=a100,size=80"}', {"a100": {"gpu": "a100", "size": "80"}}),
         ("gpu_types", {"h100": {"gpu": "h100"}}, {"h100": {"gpu": "h100"}}),
         ("claim_size", "500Gi", "500Gi"),
+        ("priority_classes", {"90": "urgent", "70": "high"}, {70: "high", 90: "urgent"}),
+        ("priority_classes", '{"0": "low"}', {0: "low"}),
+        ("priority_classes", "70=high, 100=urgent", {70: "high", 100: "urgent"}),
+        ("priority_classes", "", {}),
         ("pod_patch", '{"spec": {"hostNetwork": true}}', {"spec": {"hostNetwork": True}}),
     ],
 )
@@ -94,6 +98,17 @@ def test_volumes_are_claims_and_folders_of_the_node() -> None:
         ("volumes", "a:/x,b:/x", "two volumes"),
         ("volumes", [{"claim": "a", "secret": "b", "path": "/x"}], "one of"),
         ("pod_patch", "spec", "JSON"),
+        ("priority_classes", {"101": "high"}, "'101' is not a priority, a whole number from 0 to 100"),
+        ("priority_classes", {"-1": "high"}, "'-1' is not a priority"),
+        ("priority_classes", {"7.5": "high"}, "'7.5' is not a priority"),
+        ("priority_classes", {"070": "high"}, "'070' is not a priority"),
+        ("priority_classes", {"high": "70"}, "'high' is not a priority"),
+        ("priority_classes", {"70": "Very High"}, "small letters"),
+        ("priority_classes", {"70": ""}, "70 has no name"),
+        ("priority_classes", {"70": 5}, "write a text"),
+        ("priority_classes", "high", "70=high"),
+        ("priority_classes", "70=high,70=urgent", "70 is there twice"),
+        ("priority_classes", ["high"], "JSON"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_with_what_can(key: str, value: Any, words: str) -> None:

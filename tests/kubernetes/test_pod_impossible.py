@@ -118,16 +118,17 @@ def test_a_claim_that_is_not_there_is_named(fabric: Fabric, space: Space) -> Non
 
 
 @pytest.mark.parametrize(
-    ("option", "words"),
+    ("option", "value", "words"),
     [
-        ("service_account", 'serviceaccount "nobody" not found'),
-        ("priority_class", "PriorityClass with name nobody"),
+        ("service_account", "nobody", 'serviceaccount "nobody" not found'),
+        ("priority_class", "nobody", "PriorityClass with name nobody"),
+        ("priority_classes", "50=nobody", "PriorityClass with name nobody"),
     ],
 )
 def test_what_the_settings_name_and_is_not_there_is_named(
-    fabric: Fabric, space: Space, option: str, words: str
+    fabric: Fabric, space: Space, option: str, value: str, words: str
 ) -> None:
-    configure(space, **{option: "nobody"})
+    configure(space, **{option: value})
     pods = Pods(fabric, space)
 
     shown, message = refused(pods)

@@ -16,7 +16,7 @@ from runners.interface import AttemptRef, LaunchRequest
 from runners.pod.options import options_for
 from runners.pod.plan import refusals
 from runners.pod.runner import PodRunner
-from runners.pod.template import ResultVolume, patched, template
+from runners.pod.template import ResultVolume, job, patched, template
 from tests.quick.manifest.support import loaded
 from tests.support.waiting import ended, until
 
@@ -50,7 +50,7 @@ def request_of(text: str) -> LaunchRequest:
 
 def pod_of(text: str, **settings: Any) -> dict[str, Any]:
     request = request_of(text)
-    options = options_for(settings, request.spec.kubernetes)
+    options = options_for(settings, request.spec)
     assert refusals(request, options) == []
     return template(request, options, RESULTS)
 
@@ -81,6 +81,56 @@ def test_a_pod_spec_is_merged_on_the_pod_that_the_job_gets() -> None:
     ]
     assert learner["resources"]["limits"] == {"memory": str(1 << 30), "rdma/hca": 1}
     assert learner["command"] == former["command"]
+
+
+JOB = "name: x\nframework: {name: custom, version: 'python:3.12', command: python3 train.py}\n"
+CLASSES = {70: "high", 90: "urgent"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "priority", "expected"),
+    [
+        ({"priority_classes": CLASSES}, 0, None),
+        ({"priority_classes": CLASSES}, 69, None),
+        ({"priority_classes": CLASSES}, 70, "high"),
+        ({"priority_classes": CLASSES}, 89, "high"),
+        ({"priority_classes": CLASSES}, 90, "urgent"),
+        ({"priority_classes": CLASSES}, 100, "urgent"),
+        ({"priority_classes": CLASSES, "priority_class": "usual"}, 69, "usual"),
+        ({"priority_classes": CLASSES, "priority_class": "usual"}, 70, "high"),
+        ({"priority_classes": {0: "low"}, "priority_class": "usual"}, 0, "low"),
+        ({"priority_class": "usual"}, 50, "usual"),
+        ({}, 50, None),
+    ],
+)
+def test_a_priority_gets_the_class_of_the_largest_number_that_is_not_above_it(
+    settings: dict[str, Any], priority: int, expected: str | None
+) -> None:
+    assert pod_of(f"{JOB}priority: {priority}\n", **settings)["spec"].get("priorityClassName") == expected
+
+
+def test_the_class_that_a_manifest_names_goes_before_that_of_its_priority() -> None:
+    text = JOB + "priority: 95\nkubernetes: {priority_class: own}\n"
+
+    assert pod_of(text, priority_classes=CLASSES)["spec"]["priorityClassName"] == "own"
+
+
+def test_the_order_in_a_queue_of_kueue_is_not_that_of_the_priority() -> None:
+    request = request_of(JOB + "priority: 95\n")
+    settings = {"priority_classes": CLASSES, "queue": "team", "queue_priority_class": "usual"}
+
+    made = job(request, options_for(settings, request.spec), RESULTS)
+
+    assert made["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "usual"
+    assert made["spec"]["template"]["spec"]["priorityClassName"] == "urgent"
+
+
+def test_a_priority_is_refused_where_the_backend_has_no_classes() -> None:
+    request = request_of(JOB + "priority: 70\n")
+
+    (found,) = refusals(request, options_for({"priority_class": "usual"}, request.spec))
+
+    assert "priority_classes" in found
 
 
 def test_a_volume_may_be_mounted_at_several_paths() -> None:
@@ -123,7 +173,7 @@ def test_a_patch_that_would_break_the_platform_is_refused_by_name(patch: str, pr
     framework = "framework: {name: custom, version: 'python:3.12', command: a}"
     request = request_of(f"name: x\n{framework}\nkubernetes: {{pod_patch: {patch}}}\n")
 
-    (found,) = refusals(request, options_for({}, request.spec.kubernetes))
+    (found,) = refusals(request, options_for({}, request.spec))
 
     assert problem in found
 

@@ -454,6 +454,7 @@ def test_machines_and_gpus_are_shown_with_who_uses_them() -> None:
                 slot(0, holder="ada", holder_job=job),
                 slot(1, foreign="python of eve"),
                 slot(2, utilization_percent=0.0, memory_used_bytes=0),
+                slot(3, utilization_percent=0.0, holder="eve", holder_job=job, idle=True),
             )
         )
     )
@@ -465,6 +466,7 @@ def test_machines_and_gpus_are_shown_with_who_uses_them() -> None:
         "driver 550, CUDA 12.4",
         "GPU 0 A100  ████████  97%  8.0 GiB of 40.0 GiB  65 °C  210/300 W",
         f"ada {job.removeprefix('training-')}",
+        f"eve {job.removeprefix('training-')} (idle)",
         "other process: python of eve",
         "free",
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -9,8 +10,12 @@ from typing import Any
 import pytest
 
 from backends.contract.host import BackendOptions, Finding, Inventory, Node
+from backends.contract.prompts import LoginPrompt
+from backends.registry import load_backend
 from tests.support.waiting import LIMIT_SECONDS
 from workbench.errors import BackendUnreachable, NeedsLogin
+from workbench.paths import Home
+from workbench.services.backends import inventory, prompts
 from workbench.services.backends.inventory import inventories
 from workbench.services.backends.probe import BackendReport, finding_lines, probe
 from workbench.services.backends.watch import BackendStatus, BackendWatch
@@ -116,15 +121,113 @@ def test_a_bug_of_a_backend_is_its_trouble_and_not_the_end() -> None:
     assert failed.trouble == "ZeroDivisionError: of a plugin"
 
 
-def test_backends_are_asked_one_after_the_other_until_the_caller_has_enough() -> None:
-    cancel = threading.Event()
-    found = inventories([BOX, BOX], cancel=cancel)
+def several(*names: str) -> list[BackendOptions]:
+    return [BackendOptions(name, "local") for name in names]
+
+
+def test_several_backends_are_asked_at_once_and_answer_in_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    together, last_is_asked = threading.Barrier(3, timeout=LIMIT_SECONDS), threading.Event()
+
+    def inventory_of(self: Box, opened: object) -> Inventory:
+        together.wait()
+        if self.options.name == "c":
+            last_is_asked.set()
+        assert last_is_asked.wait(LIMIT_SECONDS), "the first one answers after the last"
+        return HAS
+
+    monkeypatch.setattr(Box, "inventory_of", inventory_of)
+
+    found = list(inventories(several("a", "b", "c")))
+
+    assert [(one.name, one.inventory) for one in found] == [("a", HAS), ("b", HAS), ("c", HAS)]
+    assert (Box.opened, Box.closed) == (3, 3)
+
+
+def test_more_backends_than_are_asked_at_once_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inventory, "AT_ONCE", 2)
+    lock, too_many = threading.Lock(), threading.Event()
+    asked_now: list[str] = []
+
+    def inventory_of(self: Box, opened: object) -> Inventory:
+        with lock:
+            asked_now.append(self.options.name)
+            if len(asked_now) > 2:
+                too_many.set()
+        too_many.wait(0.2)  # the time in which the others would come
+        with lock:
+            asked_now.remove(self.options.name)
+        return HAS
+
+    monkeypatch.setattr(Box, "inventory_of", inventory_of)
+
+    found = list(inventories(several("a", "b", "c", "d")))
+
+    assert [one.trouble for one in found] == [""] * 4
+    assert not too_many.is_set()
+
+
+def test_hosts_that_say_nothing_do_not_hold_up_the_others(
+    monkeypatch: pytest.MonkeyPatch, home: Home
+) -> None:
+    monkeypatch.setattr("backends.registry.load_backend", load_backend)  # real ones
+    monkeypatch.setattr(inventory, "ANSWER_SECONDS", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"ssh://me@127.0.0.1:{silent.getsockname()[1]}"
+        hosts = [BackendOptions(name, "ssh", address) for name in ("one", "two")]
+
+        found = list(inventories([*hosts, BOX]))
+
+    assert [one.inventory is not None for one in found] == [False, False, True]
+    assert "did not answer within 1 s" in found[0].trouble, "it gives up after 15 s by itself"
+    assert "--backend one" in found[0].hint
+
+
+def test_a_person_who_types_a_password_is_given_time_and_asked_one_thing_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inventory, "ANSWER_SECONDS", 0.2)
+    asked_for: list[str] = []
+    never = threading.Event()
+    both = threading.Barrier(2, timeout=LIMIT_SECONDS)
+
+    def type_answer(question: LoginPrompt) -> str:
+        assert not any(text.startswith("open") for text in asked_for)
+        asked_for.append(f"open {question.text}")
+        assert not never.wait(3 * inventory.ANSWER_SECONDS), "a person is slower than the limit"
+        asked_for[-1] = question.text
+        return "secret"
+
+    def inventory_of(self: Box, opened: object) -> Inventory:
+        both.wait()
+        assert prompts.answer(LoginPrompt(self.options.name)) == "secret"
+        return HAS
+
+    monkeypatch.setattr(Box, "inventory_of", inventory_of)
+    monkeypatch.setattr(prompts, "_answerer", type_answer)
+
+    found = list(inventories(several("a", "b")))
+
+    assert [one.trouble for one in found] == ["", ""]
+    assert sorted(asked_for) == ["a", "b"]
+
+
+def test_backends_are_asked_until_the_caller_has_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    cancel, free = threading.Event(), threading.Event()
+
+    def inventory_of(self: Box, opened: object) -> Inventory:
+        assert self.options.name == "a" or free.wait(LIMIT_SECONDS)
+        return HAS
+
+    monkeypatch.setattr(Box, "inventory_of", inventory_of)
+    found = inventories(several("a", "b"), cancel=cancel)
 
     assert next(found).inventory is HAS
     cancel.set()
 
     assert list(found) == []
-    assert (Box.opened, Box.closed) == (1, 1)
+    free.set()
 
 
 def test_what_was_found_is_formatted_as_lines() -> None:

@@ -9,6 +9,7 @@
  *   slowdown UUID CELSIUS                   from where on it clocks itself down; without it the driver does not say
  *   process UUID PID USED compute|graphics  of a GPU or a slice
  *   mig GPU_UUID SLICE_UUID TOTAL USED      puts the GPU into MIG mode
+ *   unlisted UUID                           it does not say which processes compute on this GPU
  *   fail UUID CODE                          every question about this GPU answers with the error (15: lost, 16: reset required)
  *
  * Without a file there is no driver (9). Sizes are bytes. Only what fabric asks for is here. Threads may call at the
@@ -28,7 +29,7 @@ typedef struct {
   char model[96];
   unsigned long long total, used;
   unsigned int utilization, celsius, milliwatts, limit, slowdown;
-  int failure;
+  int failure, unlisted;
   int parent; /* index of the GPU that a slice belongs to, or -1 */
 } Device;
 
@@ -94,6 +95,8 @@ static void take(char *line) {
   }
   if (strcmp(kind, "slowdown") == 0 && sscanf(rest, "%95s %llu", first, &used) == 2 && find(first) >= 0)
     devices[find(first)].slowdown = (unsigned int)used;
+  if (strcmp(kind, "unlisted") == 0 && sscanf(rest, "%95s", first) == 1 && find(first) >= 0)
+    devices[find(first)].unlisted = 1;
   if (strcmp(kind, "fail") == 0 && sscanf(rest, "%95s %llu", first, &used) == 2 && find(first) >= 0)
     devices[find(first)].failure = (int)used;
   if (strcmp(kind, "process") == 0 && process_count < MOST) {
@@ -298,6 +301,7 @@ static int running(Handle device, unsigned int *count, ProcessInfo *out, int gra
   int failure = ask(device);
   unsigned int found = 0;
   if (failure) return failure;
+  if (device->unlisted) return NOT_SUPPORTED;
   for (int i = 0; i < process_count; i++) {
     if (strcmp(processes[i].uuid, device->uuid) != 0 || processes[i].graphics != graphics) continue;
     if (out && found < *count) {

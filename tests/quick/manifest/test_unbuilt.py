@@ -38,6 +38,8 @@ def test_a_priority_in_a_cluster_names_a_way_out_that_works() -> None:
     (sentence,) = not_built(spec_of("priority: 70\n"), "pod", POD)
 
     assert "kubernetes.priority_class" in sentence
+    assert 'priority_classes, such as {70 = "high"}' in sentence
+    assert not_built(spec_of("priority: 70\n"), "pod", POD, has_priority_classes=True) == []
     assert not_built(spec_of("priority: 70\n", "priority=50"), "pod", POD) == []
     assert not_built(spec_of("priority: 70\n"), "process", PROCESS) == []
 

@@ -32,7 +32,7 @@ def request_moved(home: Home) -> LaunchRequest:
 
 
 def restores(request: LaunchRequest, settings: Mapping[str, Any]) -> bool:
-    options = options_for(settings, request.spec.kubernetes)
+    options = options_for(settings, request.spec)
     return bool(pod_document(request, options, choose_results(None, request, options))["restores"])
 
 
@@ -67,7 +67,7 @@ def test_a_job_that_stays_in_its_cluster_finds_what_it_made(
 def test_a_job_that_began_with_a_checkpoint_of_this_machine_may_go_on_in_a_cluster(
     request_moved: LaunchRequest,
 ) -> None:
-    options = options_for({}, request_moved.spec.kubernetes)
+    options = options_for({}, request_moved.spec)
     origin = {"from": {"job": "training-x", "name": "step-1", "local": "/here/step-1"}}
     moved = replace(request_moved, recorded={**request_moved.recorded, **origin})
 

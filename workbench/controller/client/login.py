@@ -6,6 +6,7 @@ valid for one connection only, the controller logs in itself and its questions a
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -93,15 +94,18 @@ def with_person(home: Home, answer: Prompter) -> None:
     """Have prompts of this process answered: by what the controller holds, then by a person."""
     recalled: dict[str, str] = {}
     is_recalled: list[bool] = []
+    lock = threading.Lock()  # several backends may log in at once
 
     def find(question: LoginPrompt) -> str | None:
-        if not is_recalled:
-            is_recalled.append(True)
-            # A busy controller is asked again, before a person has to type what it knows.
-            reply = _send(home, "recall") or {}
-            recalled.update(reply.get("answers") or {})
-        # An answer that was wrong is not offered again.
-        return recalled.pop(question.text, None) or answer(question)
+        with lock:
+            if not is_recalled:
+                is_recalled.append(True)
+                # A busy controller is asked again, before a person has to type what it knows.
+                reply = _send(home, "recall") or {}
+                recalled.update(reply.get("answers") or {})
+            # An answer that was wrong is not offered again.
+            known = recalled.pop(question.text, None)
+        return known or answer(question)
 
     CREDENTIALS.set_prompter(find)
 

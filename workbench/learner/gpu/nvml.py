@@ -103,7 +103,7 @@ class Nvml:
             self._devices.pop(uuid, None)
             self.held.pop(uuid, None)
             return None
-        processes = self._processes(device)
+        processes = self._processes(device) or []
         self.held[uuid] = {pid: used for pid, used in processes if used != _NOT_AVAILABLE}
         found: Dict[str, Any] = {
             "uuid": uuid,
@@ -155,11 +155,13 @@ class Nvml:
                 "memory_bytes": memory.total,
                 "memory_used_bytes": memory.used,
             }
-            # Where the driver does not say what a process uses, it may be all that is used.
-            slot["processes"] = [
-                {"pid": pid, "memory_bytes": memory.used if used == _NOT_AVAILABLE else used}
-                for pid, used in self._processes(device)
-            ]
+            processes = self._processes(device)
+            if processes is not None:
+                # Where the driver does not say what a process uses, it may be all that is used.
+                slot["processes"] = [
+                    {"pid": pid, "memory_bytes": memory.used if used == _NOT_AVAILABLE else used}
+                    for pid, used in processes
+                ]
         except Failure as error:
             return {**_broken(index, 0), "foreign": error.message}
         self._measure(device, slot)
@@ -187,15 +189,18 @@ class Nvml:
         code = self._call("nvmlDeviceGetUtilizationRates", device, ctypes.byref(rates))
         return None if code else float(rates.gpu)
 
-    def _processes(self, device: ctypes.c_void_p) -> List[Tuple[int, int]]:
-        """Return pid and memory in bytes (or :data:`_NOT_AVAILABLE`) of the processes that compute on a GPU."""
+    def _processes(self, device: ctypes.c_void_p) -> Optional[List[Tuple[int, int]]]:
+        """Return pid and memory in bytes (or :data:`_NOT_AVAILABLE`) of the processes that compute on a GPU.
+
+        None where the driver does not say which there are.
+        """
         for function in _PROCESS_FUNCTIONS:
             count = ctypes.c_uint(_MOST_PROCESSES)
             found = (_Process * _MOST_PROCESSES)()
             code = self._call(function, device, ctypes.byref(count), found)
             if code in (0, _INSUFFICIENT_SIZE):
                 return [(one.pid, one.used) for one in found[: min(count.value, _MOST_PROCESSES)]]
-        return []
+        return None
 
     def _is_divided(self, device: ctypes.c_void_p) -> bool:
         current, pending = ctypes.c_uint(), ctypes.c_uint()

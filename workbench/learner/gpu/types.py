@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, List
 
 Gpu = Dict[str, Any]
-"""A slot as ``backends.interface.Slot`` has it, with its compute ``processes`` (pid, memory_bytes)."""
+"""A slot as ``backends.interface.Slot`` has it, with its compute ``processes`` (pid, memory_bytes) where known."""
 
 
 class Gpus:

@@ -171,6 +171,11 @@ BUSY_PERCENT = 10
 """From this use on whoever computes on a GPU makes it busy, however little memory that takes."""
 
 
+UNSEEN_BYTES = 1 << 30
+"""Where more memory of a GPU is used though no process is seen on it, somebody may compute who cannot be seen, as from
+within a container. The driver itself keeps less."""
+
+
 def inventory(folder: str = "") -> Dict[str, Any]:
     """Return the machine as ``backends.interface.Node`` has it, in JSON.
 
@@ -204,16 +209,29 @@ def slots(found: List[Dict[str, Any]], leases_folder: str) -> List[Dict[str, Any
     held = lease_holders.holdings(leases_folder, [slot["uuid"] for slot in found])
     answer = []
     for slot in found:
-        processes = slot.pop("processes", [])
+        processes = slot.pop("processes", None)
         holding = held.get(slot["uuid"])
         if holding is not None:
             slot["holder"] = str(holding.document.get("owner") or "somebody")
             slot["holder_job"] = str(holding.document.get("job") or "")
             slot["held_since_us"] = holding.since_us
+            slot["idle"] = _is_idle(slot, processes)
         elif not slot.get("foreign"):
-            slot["foreign"] = _foreign(processes, (slot.get("utilization_percent") or 0.0) >= BUSY_PERCENT)
+            slot["foreign"] = _foreign(
+                processes or [], (slot.get("utilization_percent") or 0.0) >= BUSY_PERCENT
+            )
         answer.append(slot)
     return answer
+
+
+def _is_idle(slot: Dict[str, Any], processes: Optional[List[Dict[str, Any]]]) -> Optional[bool]:
+    """Say whether nothing uses a GPU at this moment; None where that is not known."""
+    utilization_percent = slot.get("utilization_percent")
+    if processes or utilization_percent:
+        return False
+    if processes is None or utilization_percent is None:
+        return None
+    return True if (slot.get("memory_used_bytes") or 0) < UNSEEN_BYTES else None
 
 
 def _foreign(processes: List[Dict[str, Any]], is_busy: bool) -> str:

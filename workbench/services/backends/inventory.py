@@ -2,36 +2,101 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from workbench.errors import FabricError
+from workbench.clock import now_us
+from workbench.errors import BackendUnreachable, FabricError
+from workbench.services.backends import prompts
 from workbench.services.backends.placement import backend_options
-from workbench.services.backends.watch import BackendWatch, KeptConnection
+from workbench.services.backends.watch import BackendStatus, BackendWatch, KeptConnection
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from backends.contract.host import BackendOptions
     from workbench.documents.machines import QueuedEntry, QueueDocument
-    from workbench.services.backends.watch import BackendStatus
     from workbench.store.db.database import Store
     from workbench.store.queries.home_queue import WaitingJob
+
+
+AT_ONCE: Final = 16
+"""How many backends are asked at the same time."""
+
+ANSWER_SECONDS: Final = 20.0
+"""How long several backends together have; the time in which a person is asked for a password does not count."""
+
+_POLL_SECONDS: Final = 0.05
 
 
 def inventories(
     backends: Sequence[BackendOptions], *, cancel: threading.Event | None = None
 ) -> Iterator[BackendStatus]:
-    """Ask backends one after the other what they have, until ``cancel`` is set; one that fails does not end it."""
-    for options in backends:
-        if cancel is not None and cancel.is_set():
-            return
-        watch = BackendWatch(options, probes=False)
-        try:
-            yield from watch.ask()
-        finally:
-            watch.close()
+    """Ask backends what they have, all at the same time; yield their answers in the order given.
+
+    One that fails is a status with its error, as is one of several that has not answered after
+    :data:`ANSWER_SECONDS`; its thread is left to itself. It ends early where ``cancel`` is set.
+    """
+    if len(backends) == 1:
+        yield _inventory(backends[0])
+        return
+    turns, ended = threading.Semaphore(AT_ONCE), threading.Event()
+    questions = [_Question(options, turns, ended) for options in backends]
+    until = time.monotonic() + ANSWER_SECONDS
+    try:
+        for question in questions:
+            while not question.done.wait(_POLL_SECONDS):
+                if cancel is not None and cancel.is_set():
+                    return
+                if prompts.is_asking():
+                    until = time.monotonic() + ANSWER_SECONDS
+                elif time.monotonic() > until:
+                    break
+            if cancel is not None and cancel.is_set():
+                return
+            yield question.answer or _silent(question.options)
+    finally:
+        ended.set()
+
+
+class _Question:
+    """One of several backends, which a thread of its own asks when there is a turn for it."""
+
+    def __init__(self, options: BackendOptions, turns: threading.Semaphore, ended: threading.Event) -> None:
+        self.options = options
+        self.answer: BackendStatus | None = None
+        self.done = threading.Event()
+        self._turns, self._ended = turns, ended
+        # A daemon: a connection that nobody waits for any more does not keep the process.
+        context = contextvars.copy_context()  # has the chosen profile
+        name = f"ask {options.name}"
+        threading.Thread(target=context.run, args=(self._ask,), daemon=True, name=name).start()
+
+    def _ask(self) -> None:
+        with self._turns:
+            if not self._ended.is_set():
+                self.answer = _inventory(self.options)
+        self.done.set()
+
+
+def _inventory(options: BackendOptions) -> BackendStatus:
+    watch = BackendWatch(options, probes=False)
+    try:
+        (status,) = watch.ask()
+        return status
+    finally:
+        watch.close()
+
+
+def _silent(options: BackendOptions) -> BackendStatus:
+    error = BackendUnreachable(
+        f"it did not answer within {ANSWER_SECONDS:g} s",
+        hint=f"fabric gpus --backend {options.name} waits longer",
+    )
+    return BackendStatus(options.name, options.type, None, error, ANSWER_SECONDS, (), now_us())
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from backends.contract.prompts import LoginPrompt, Prompter
 
 _answerer: Prompter | None = None
 _may_ask = True
+_turn: Final = threading.Lock()
 
 
 def answer_by(ask: Prompter) -> None:
@@ -29,5 +31,16 @@ def may_ask() -> bool:
 
 
 def answer(question: LoginPrompt) -> str | None:
-    """Ask whoever the front end has named; None where there is nobody."""
-    return None if _answerer is None else _answerer(question)
+    """Ask whoever the front end has named; None where there is nobody.
+
+    One question is asked at a time: several backends may be reached at once, and a person has one terminal.
+    """
+    if _answerer is None:
+        return None
+    with _turn:
+        return _answerer(question)
+
+
+def is_asking() -> bool:
+    """Say whether a question is open at this moment."""
+    return _turn.locked()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from workbench.clock import elapsed_seconds, now_us
 from workbench.errors import CannotWrite, ManifestError, ManifestFault, UnknownName, UsageError
-from workbench.job import State, short_id
+from workbench.job import PREPARING, State, short_id
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
@@ -269,12 +269,14 @@ def change(store: Store, jobs: Sequence[JobRow], asked: QueueChange, *, origin: 
     The controller is woken, which answers them.
 
     Raises:
-        UsageError: one of them does not wait.
+        UsageError: one of them does not wait, or its cluster has no PriorityClasses for priorities.
     """
     with store.atomic():
         known = _by_id(store)
         for row in jobs:
             _check_waiting(store, row, known)
+            if asked.priority is not None:
+                _check_priority(row, asked.priority)
         places: dict[str, tuple[WaitingJob, QueuePosition]] = {}
         for row in jobs:
             one = known[row.id]
@@ -398,11 +400,26 @@ def _check_waiting(store: Store, row: JobRow, known: Mapping[str, WaitingJob]) -
         return
     now = job(store, row.id) or row  # it may have begun since it was named
     is_leaving = now.state is State.QUEUED
+    has_pods = now.target.type == "kubernetes" and now.state in PREPARING
     raise UsageError(
         f"{short_id(row.id)} {row.name} does not wait for its turn: "
         + ("it is being stopped" if is_leaving else f"it is {now.state}"),
-        hint="`fabric queue` lists the jobs that wait",
+        hint="what its pods wait for is the cluster's to order, by the PriorityClass that they were created with"
+        if has_pods
+        else "`fabric queue` lists the jobs that wait",
     )
+
+
+def _check_priority(row: JobRow, priority: int) -> None:
+    """Refuse a priority that a job's launch would refuse."""
+    from runners.registry import capabilities_of
+    from runners.shared.unsupported import refused_priority
+
+    target = row.target
+    has_classes = bool(target.options.get("priority_classes"))
+    if refused := refused_priority(priority, capabilities_of(target.runner), has_classes=has_classes):
+        problem, _, hint = refused.partition("; ")
+        raise UsageError(f"{short_id(row.id)} {row.name}: {problem}", hint=hint)
 
 
 def _of(side: Side) -> str:

@@ -13,6 +13,7 @@ from workbench.values import dataclass
 if TYPE_CHECKING:
     from workbench.manifest import Loaded
     from workbench.spec import JobSpec
+    from workbench.store.db.rows import TargetRef
 
 MANIFESTS = ("manifest.yml", "manifest.yaml")
 """Run where neither a manifest nor a command is given."""
@@ -241,22 +242,24 @@ def _flags(options: RunOptions) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value or value == 0}
 
 
-def unbuilt(spec: JobSpec, runner: str) -> list[str]:
-    """Return a sentence for each thing of a job that this version, or the runner of this name, cannot do."""
+def unbuilt(spec: JobSpec, target: TargetRef) -> list[str]:
+    """Return a sentence for each thing of a job that this version, or the runner of its target, cannot do."""
     from runners.registry import capabilities_of
     from runners.shared.unsupported import depends_on_runner, not_built
 
     # Most jobs ask for nothing of the kind, and a submit that names its runner need not import it.
-    return not_built(spec, runner, capabilities_of(runner) if depends_on_runner(spec) else None)
+    can = capabilities_of(target.runner) if depends_on_runner(spec) else None
+    has_classes = bool(target.options.get("priority_classes"))
+    return not_built(spec, target.runner, can, has_priority_classes=has_classes)
 
 
-def refuse_unbuilt(loaded: Loaded, runner: str) -> None:
+def refuse_unbuilt(loaded: Loaded, target: TargetRef) -> None:
     """Refuse a job with keys that this version does not implement; no key is silently ignored.
 
     Raises:
         ManifestError: with a sentence for each such key.
     """
-    if sentences := unbuilt(loaded.spec, runner):
+    if sentences := unbuilt(loaded.spec, target):
         raise ManifestError([ManifestFault(loaded.source, 0, 0, "", sentence) for sentence in sentences])
 
 

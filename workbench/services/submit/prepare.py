@@ -191,7 +191,7 @@ def _prepare(
         check_cancelled(cancel)
         if launch:
             make_result_containers(loaded.spec, each.target, home)
-            refuse_unbuilt(loaded, each.target.runner)
+            refuse_unbuilt(loaded, each.target)
     chosen, target = every[0], every[0].target
     code = code_of(options, loaded, home)
     loaded, hook_notes = _with_startup_hook(loaded, code)

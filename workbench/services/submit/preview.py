@@ -347,7 +347,7 @@ def _possible_plan(request: LaunchRequest, target: TargetRef, backend: Backend) 
             raise
         spec = request.spec
         warnings = (
-            *unbuilt(spec, target.runner),
+            *unbuilt(spec, target),
             _sentence(error),
             *short_of,
         )

@@ -133,7 +133,7 @@ class _LaunchCheck:
             check_stores(loaded.spec, target, self._home, launch=True)
         if target.type == LOCAL:
             self._check_folders(loaded)
-        for sentence in unbuilt(loaded.spec, target.runner):
+        for sentence in unbuilt(loaded.spec, target):
             self._fault(sentence)
         self._check_image(loaded, target)
         code = code_of(options, loaded, self._home)
@@ -175,7 +175,11 @@ class _LaunchCheck:
         with self._collecting(BackendError, BackendUnreachable):
             options = backend_options(spec.backend)
             target = TargetRef(
-                backend=options.name, type=options.type, runner=spec.runner, address=options.address
+                backend=options.name,
+                type=options.type,
+                runner=spec.runner,
+                address=options.address,
+                options=options.options,
             )
             if options.type == LOCAL:
                 return choose_target("", "", spec).target

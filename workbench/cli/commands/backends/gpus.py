@@ -28,7 +28,10 @@ def gpus(
     all: All = False,
     json: Json = False,
 ) -> int:
-    """Show GPUs, their use, who holds them and since when."""
+    """Show GPUs, their use, who holds them and since when.
+
+    The use of a held GPU is "idle" where nothing uses it at this moment: its use is 0%, and no process computes on it.
+    """
     from workbench.services.backends.inventory import inventories
     from workbench.services.backends.placement import backend_options, known_backends
     from workbench.services.open_store import attend_open_jobs
@@ -69,12 +72,12 @@ def _print_table(found: dict[str, Inventory]) -> None:
             Column("BACKEND"),
             Column("NODE", stretch=True),
             Column("GPU", right=True),
-            Column("MODEL", stretch=True),
+            Column("MODEL", stretch=True, drop=1),
             Column("MEMORY", right=True),
             Column("USE", right=True),
             Column("HELD BY", stretch=True),
             Column("SINCE"),
-            Column("UUID", stretch=True),
+            Column("UUID", stretch=True, drop=2),
         ]
         sys.stdout.write(render(columns, rows, width=width(140)))
     for name, inventory in found.items():
@@ -88,6 +91,8 @@ def _print_table(found: dict[str, Inventory]) -> None:
 def _use(slot: Slot) -> tuple[str, str]:
     used = "?" if slot.memory_used_bytes is None else size(slot.memory_used_bytes)
     use = "?" if slot.utilization_percent is None else percent(slot.utilization_percent / 100)
+    if slot.idle:
+        use = "idle"  # in place of 0%: HELD BY is cut where the terminal is narrow
     most = size(slot.memory_bytes) if slot.memory_bytes else "?"
     return f"{used} of {most}" if (used, most) != ("?", "?") else "?", use
 
