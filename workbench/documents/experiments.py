@@ -54,11 +54,13 @@ class TrialDocument(TypedDict):
     id: Id
     """Its job."""
     backend: str | None
-    """Where it runs; null as long as it has not begun."""
-    state: Literal["RUNNING", "PAUSED", "WAITING", "STOPPED", "COMPLETED", "FAILED", "INVALID", "CANCELLED"]
+    """Where it runs, or waits for its turn; null as long as it has no job."""
+    state: Literal[
+        "QUEUED", "RUNNING", "PAUSED", "WAITING", "STOPPED", "COMPLETED", "FAILED", "INVALID", "CANCELLED"
+    ]
     """`STOPPED` by the search; `PAUSED` with it; `WAITING` for it to decide whether the trial goes on.
 
-    `RUNNING` includes waiting for a slot.
+    `QUEUED` is one that has not begun. `RUNNING` includes waiting for a slot to go on.
     """
     hparams: dict[str, Any]
     seed: int
@@ -102,7 +104,7 @@ class ExperimentDocument(TypedDict):
     archived: bool
     """Whether a person has archived it: `list` shows it with `--all` only."""
     trials: int
-    """How many have begun."""
+    """How many have begun; those that wait for their turn have not."""
     running: int
     expected_trials: int
     """How many there will be; of a search that was ended early, how many there would have been."""

@@ -28,6 +28,8 @@ LIMITS: Final = {
     "searcher.max_concurrent_trials": "max_concurrent",
 }
 """What may differ in a search that is continued, by its key of a manifest, or of an experiment of Determined."""
+AHEAD: Final = 100
+"""How many trials of a search there are at once beside those that may run: as many as a host takes for their limit."""
 
 
 def best_text(metric: str, best: TrialDocument | None) -> str:
@@ -75,9 +77,8 @@ def fork_experiment(store: Store, row: ExperimentRow, overrides: Sequence[str]) 
         InputMissing: its code or a secret no longer exists.
         BackendError: none of its trials could ever get its GPUs.
     """
-    from workbench.spec import spec_from_json
     from workbench.store.db.rows import TargetRef
-    from workbench.store.queries.experiments import newest_search, read_experiment_file
+    from workbench.store.queries.experiments import read_experiment_file
 
     document = read_experiment_file(store.home, row.id)
     for text in overrides:
@@ -87,7 +88,7 @@ def fork_experiment(store: Store, row: ExperimentRow, overrides: Sequence[str]) 
                 hint="`fabric run` of the manifest with --set begins a search that differs in more",
             )
     _check_code(store, row, document)
-    spec = replace(spec_from_json(document["spec"]), search=newest_search(store.home, row.id))
+    spec = _spec_now(store, row, document)
     if overrides:
         spec = _changed(spec, document["manifest_text"], overrides)
     secrets = _secrets_again(store, row, spec, "fork")
@@ -125,13 +126,11 @@ def continue_experiment(store: Store, row: ExperimentRow, overrides: Sequence[st
     """
     from workbench.controller.client.connect import ensure_controller
     from workbench.controller.runtime.secrets import replace_secrets
-    from workbench.spec import spec_from_json
     from workbench.store.db.home_folder import require_home
     from workbench.store.queries.experiments import (
         RUNNING,
         deleted_experiments,
         experiment,
-        newest_search,
         read_experiment_file,
     )
     from workbench.store.updates.experiments import catch_up_experiment, record_event
@@ -140,11 +139,10 @@ def continue_experiment(store: Store, row: ExperimentRow, overrides: Sequence[st
     require_home(store.home)
     _check_over(row)
     document = read_experiment_file(store.home, row.id)
-    spec = replace(spec_from_json(document["spec"]), search=newest_search(store.home, row.id))
+    spec = _spec_now(store, row, document)
     limits = _limits(row, overrides)
     if limits:
         spec = _changed(spec, document["manifest_text"], limits)
-    assert spec.search is not None
     _check_code(store, row, document)
     secrets = _secrets_again(store, row, spec, "continue")
     who = who_am_i()
@@ -160,10 +158,33 @@ def continue_experiment(store: Store, row: ExperimentRow, overrides: Sequence[st
         count = _count_going_on(store, now, spec)
         # The controller reads them as soon as the event is there.
         replace_secrets(store.home, row.id, secrets)
-        event = {"do": "continue", "who": who, "state": RUNNING, "reason": "", "search": dict(spec.search)}
-        record_event(store, row.id, event)
+        event = {"do": "continue", "who": who, "state": RUNNING, "reason": ""}
+        record_event(store, row.id, event | continued_search(document, spec))
     ensure_controller(store.home)
     return count
+
+
+def continued_search(document: Mapping[str, Any], spec: JobSpec) -> dict[str, Any]:
+    """Return what the event says with which a search goes on: the search, and how many of its trials may run."""
+    from workbench.search.config import SearchConfig
+    from workbench.store.queries.experiments import TRIALS_AHEAD
+
+    search = dict(spec.search or {})
+    if not (ahead := document.get(TRIALS_AHEAD, 0)):
+        return {"search": search}
+    at_once = SearchConfig.from_json(search).max_concurrent
+    if not at_once:
+        return {"search": search, "at_most": None}
+    return {"search": {**search, "max_concurrent": at_once + ahead}, "at_most": at_once}
+
+
+def _spec_now(store: Store, row: ExperimentRow, document: Mapping[str, Any]) -> JobSpec:
+    """Return the job of a search as a person has it, with the search as it is now."""
+    from workbench.spec import spec_from_json
+    from workbench.store.queries.experiments import TRIALS_AHEAD, newest_search
+
+    spec = replace(spec_from_json(document["spec"]), search=newest_search(store.home, row.id, document))
+    return replace(spec, at_most=None) if document.get(TRIALS_AHEAD) else spec
 
 
 def _check_over(row: ExperimentRow) -> None:
@@ -291,6 +312,30 @@ def _secrets_again(store: Store, row: ExperimentRow, spec: JobSpec, verb: str) -
     )
 
 
+def with_trials_ahead(spec: JobSpec, targets: Sequence[TargetRef]) -> tuple[JobSpec, dict[str, Any]]:
+    """Return the job of a search as its file has it, and the key that says how many trials are created ahead.
+
+    The trials of a search whose next one depends on no result wait at its host, which starts them. That takes one
+    host, since the limit holds for all of them.
+    """
+    from runners.registry import can_wait_at_host, capabilities_of
+    from workbench.search.config import CONTINUED, SearchConfig
+    from workbench.store.queries.experiments import TRIALS_AHEAD
+
+    config = SearchConfig.from_json(spec.search or {})
+    if config.method not in CONTINUED or not config.max_concurrent or spec.at_most is not None:
+        return spec, {}
+    if len(targets) != 1 or not can_wait_at_host(targets[0]):
+        return spec, {}
+    can = capabilities_of(targets[0].runner)
+    if can is None or can.needs != "host" or (can.uses_image and spec.image_pull == "always"):
+        return spec, {}
+    if config.max_concurrent >= sum(config.make_method().outlook(0).values()):
+        return spec, {}
+    search = {**(spec.search or {}), "max_concurrent": config.max_concurrent + AHEAD}
+    return replace(spec, search=search, at_most=config.max_concurrent), {TRIALS_AHEAD: AHEAD}
+
+
 def _begin(
     store: Store,
     spec: JobSpec,
@@ -316,13 +361,15 @@ def _begin(
     for each in targets:
         check_copies(spec, each)
         _check_gpus(spec, each)
+    ahead, ahead_key = with_trials_ahead(spec, targets)
     drawn = int.from_bytes(os.urandom(8), "little") % SEED_LIMIT
     experiment_id = new_experiment_id()
     document = {
         "seed": drawn if spec.seed is None else spec.seed,
         "who": who_am_i(),
         "place": asdict(target),
-        "spec": spec_to_json(spec),
+        "spec": spec_to_json(ahead),
+        **ahead_key,
         **document,
     }
     try:
@@ -521,7 +568,7 @@ def _document(store: Store, row: ExperimentRow, *, is_archived: bool) -> Experim
         "tags": list(annotations.tags),
         "note": annotations.note,
         "archived": is_archived,
-        "trials": len(found),
+        "trials": sum(one.has_begun for one in found),
         "running": sum(one.state == RUNNING for one in found),
         "expected_trials": progress.expected_trials,
         "ended_trials": progress.ended_trials,
