@@ -10,7 +10,6 @@ from workbench.plugins import load_class, plugins
 if TYPE_CHECKING:
     from backends.contract.host import Backend
     from runners.interface import Capabilities, Runner
-    from workbench.store.db.rows import TargetRef
 
 GROUP: Final = "fabric.runners"
 
@@ -44,16 +43,6 @@ def capabilities_of(name: str) -> Capabilities | None:
         return load_runner(name).capabilities
     except FabricError:
         return None
-
-
-def can_wait_at_host(target: TargetRef) -> bool:
-    """Say whether the host of a job may have it before it can start; a machine that starts on demand is not woken."""
-    from workbench.store.db.rows import WATCHED
-
-    if target.options.get(WATCHED) or target.options.get("on_demand"):
-        return False
-    can = capabilities_of(target.runner)
-    return can is not None and can.hands_over and can.heeds_wait
 
 
 def runners_at(backend: Backend) -> list[str]:

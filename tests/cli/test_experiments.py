@@ -251,14 +251,15 @@ def test_trials_that_wait_for_their_turn_are_shown_as_such_and_a_fork_has_the_sa
     fabric("run", "-q", manifest, "--set", f"env.KEEP=sh {script}")
 
     def first_runs() -> bool:
-        found = [each["state"] for each in fabric.json("experiment", "trials", "digits", "--json")]
-        return found == ["RUNNING", "QUEUED"]
+        found = fabric.json("experiment", "trials", "digits", "--json")
+        return [(each["state"], each["begun"]) for each in found] == [("RUNNING", True), ("RUNNING", False)]
 
     until(first_runs, lambda: fabric("experiment", "trials", "digits").stdout)
     (listed,) = fabric.json("experiment", "list", "--json")
     assert [listed[name] for name in ("trials", "running", "ended_trials", "expected_trials")] == [1, 1, 0, 2]
     assert "1 of 2 begun, 0 over, 1 under way\n" in fabric("experiment", "show", "digits").stdout
     assert "1 of 2 trials, 1 runs" in fabric("list").stdout
+    assert "QUEUED" in fabric("experiment", "trials", "digits").stdout.splitlines()[2]
     waiting = fabric.json("experiment", "trials", "digits", "--json")[1]["id"]
     assert fabric.json("show", waiting, "--json")["reason"] == "waits: 1 of its search may run at once"
     forked = fabric("experiment", "fork", "digits", "--set", "name=again").stdout.strip()

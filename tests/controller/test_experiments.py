@@ -24,7 +24,8 @@ from workbench.errors import InputMissing, UnknownName
 from workbench.job import State, new_job_id
 from workbench.metrics import ingest
 from workbench.paths import Home
-from workbench.services.submit.experiments import kill_experiment, with_trials_ahead
+from workbench.services.submit.experiments import kill_experiment
+from workbench.services.submit.trials_ahead import with_trials_ahead
 from workbench.spec import Framework, JobSpec, spec_to_json
 from workbench.store.db.database import Store
 from workbench.store.db.rows import TargetRef

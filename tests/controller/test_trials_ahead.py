@@ -34,7 +34,8 @@ from workbench.paths import Home
 from workbench.search.config import SearchConfig
 from workbench.search.method import Create
 from workbench.search.searcher import Searcher
-from workbench.services.submit.experiments import AHEAD, continued_search, experiment_document
+from workbench.services.submit.experiments import experiment_document
+from workbench.services.submit.trials_ahead import AHEAD, continued_search
 from workbench.spec import Framework, JobSpec
 from workbench.store.queries.experiments import (
     events_of,
@@ -44,6 +45,7 @@ from workbench.store.queries.experiments import (
     trials,
 )
 from workbench.store.queries.jobs import detail, job
+from workbench.store.queries.requests import requests
 from workbench.store.updates.experiments import catch_up_experiment, record_event
 
 ONE_AT_ONCE: dict[str, Any] = {**RANDOM, "max_concurrent": 1}
@@ -110,6 +112,13 @@ def most_at_once(ground: Ground, jobs: Sequence[str]) -> int:
     return max(accumulate(step for _, step in sorted(steps)))
 
 
+def is_asked_last(ground: Ground, kind: str, first: str, *others: str) -> bool:
+    """Say whether a job was asked to end once the others had ended: none of them could begin in its place."""
+    (asked,) = (one for one in requests(ground.store, first) if one.kind == kind)
+    ends = [ground.row(one).ended_us for one in others]
+    return all(end is not None and end <= asked.time_us for end in ends)
+
+
 def drawn(ground: Ground, experiment_id: str) -> list[Any]:
     return [(one.trial, one.hparams, one.seed, one.state) for one in trials(ground.store, experiment_id)]
 
@@ -160,6 +169,7 @@ def test_nothing_begins_while_a_search_is_paused_and_all_goes_on_within_the_limi
     for one in jobs:
         assert ground.reaches(one, State.HALTED).reason.text == "halted by the pause of its search"
     assert [state_of(ground, one).get("started_us") for one in jobs[1:]] == [None] * 3
+    assert is_asked_last(ground, "halt", *jobs)
     assert states(ground, experiment_id) == ["PAUSED"] * 4
     row = experiment(ground.store, experiment_id)
     assert row is not None
@@ -183,12 +193,13 @@ def test_no_trial_begins_as_those_that_run_are_killed_with_their_search(ground: 
     assert ended(ground, experiment_id).state == "KILLED"
     assert states(ground, experiment_id) == ["CANCELLED"] * 12
     assert [ground.row(one).started_us for one in jobs[1:]] == [None] * 11
+    assert is_asked_last(ground, "kill", *jobs)
 
 
 def test_a_trial_that_a_person_stops_while_it_waits_is_over_and_the_next_one_comes(
     ground: Ground, go: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.services.submit.experiments.AHEAD", 2)
+    monkeypatch.setattr("workbench.services.submit.trials_ahead.AHEAD", 2)
     experiment_id = ahead(ground, {**ONE_AT_ONCE, "max_trials": 5}, held(go))
     _, second, third = all_wait(ground, experiment_id, 3)
 

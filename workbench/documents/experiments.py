@@ -55,13 +55,13 @@ class TrialDocument(TypedDict):
     """Its job."""
     backend: str | None
     """Where it runs, or waits for its turn; null as long as it has no job."""
-    state: Literal[
-        "QUEUED", "RUNNING", "PAUSED", "WAITING", "STOPPED", "COMPLETED", "FAILED", "INVALID", "CANCELLED"
-    ]
+    state: Literal["RUNNING", "PAUSED", "WAITING", "STOPPED", "COMPLETED", "FAILED", "INVALID", "CANCELLED"]
     """`STOPPED` by the search; `PAUSED` with it; `WAITING` for it to decide whether the trial goes on.
 
-    `QUEUED` is one that has not begun. `RUNNING` includes waiting for a slot to go on.
+    `RUNNING` includes waiting for its turn or a slot.
     """
+    begun: bool
+    """Whether it has ever run; one that was ended before that counts. `RUNNING` without it waits for its turn."""
     hparams: dict[str, Any]
     seed: int
     units: float | None

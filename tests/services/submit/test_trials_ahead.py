@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from workbench.paths import Home
-from workbench.services.submit.experiments import AHEAD, continued_search, with_trials_ahead
+from workbench.services.submit.trials_ahead import AHEAD, continued_search, with_trials_ahead
 from workbench.spec import Framework, JobSpec, spec_to_json
 from workbench.store.db.database import Store
 from workbench.store.db.rows import WATCHED, TargetRef

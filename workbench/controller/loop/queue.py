@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from runners.interface import AttemptRef, HostGates, HostTurn, HostWait, Predecessor, SweepLimit
-from runners.registry import can_wait_at_host, capabilities_of
+from runners.registry import capabilities_of
 from workbench.clock import now_us
 from workbench.controller.decide.messages import CapacityMeasured, CapacityUnknown
 from workbench.controller.decide.model import Operation
@@ -24,6 +24,7 @@ from workbench.controller.decide.scheduler import (
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.targets.backend_worker import BackendWorker
+from workbench.controller.targets.handover import can_wait_at_host
 from workbench.controller.targets.opener import LineUp
 from workbench.job import PREPARING, TERMINAL, Intent, State, short_id
 from workbench.learner.queue.line import WAITING_AT_ONCE

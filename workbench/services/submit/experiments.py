@@ -28,8 +28,6 @@ LIMITS: Final = {
     "searcher.max_concurrent_trials": "max_concurrent",
 }
 """What may differ in a search that is continued, by its key of a manifest, or of an experiment of Determined."""
-AHEAD: Final = 100
-"""How many trials of a search there are at once beside those that may run: as many as a host takes for their limit."""
 
 
 def best_text(metric: str, best: TrialDocument | None) -> str:
@@ -126,6 +124,7 @@ def continue_experiment(store: Store, row: ExperimentRow, overrides: Sequence[st
     """
     from workbench.controller.client.connect import ensure_controller
     from workbench.controller.runtime.secrets import replace_secrets
+    from workbench.services.submit.trials_ahead import continued_search
     from workbench.store.db.home_folder import require_home
     from workbench.store.queries.experiments import (
         RUNNING,
@@ -162,20 +161,6 @@ def continue_experiment(store: Store, row: ExperimentRow, overrides: Sequence[st
         record_event(store, row.id, event | continued_search(document, spec))
     ensure_controller(store.home)
     return count
-
-
-def continued_search(document: Mapping[str, Any], spec: JobSpec) -> dict[str, Any]:
-    """Return what the event says with which a search goes on: the search, and how many of its trials may run."""
-    from workbench.search.config import SearchConfig
-    from workbench.store.queries.experiments import TRIALS_AHEAD
-
-    search = dict(spec.search or {})
-    if not (ahead := document.get(TRIALS_AHEAD, 0)):
-        return {"search": search}
-    at_once = SearchConfig.from_json(search).max_concurrent
-    if not at_once:
-        return {"search": search, "at_most": None}
-    return {"search": {**search, "max_concurrent": at_once + ahead}, "at_most": at_once}
 
 
 def _spec_now(store: Store, row: ExperimentRow, document: Mapping[str, Any]) -> JobSpec:
@@ -312,30 +297,6 @@ def _secrets_again(store: Store, row: ExperimentRow, spec: JobSpec, verb: str) -
     )
 
 
-def with_trials_ahead(spec: JobSpec, targets: Sequence[TargetRef]) -> tuple[JobSpec, dict[str, Any]]:
-    """Return the job of a search as its file has it, and the key that says how many trials are created ahead.
-
-    The trials of a search whose next one depends on no result wait at its host, which starts them. That takes one
-    host, since the limit holds for all of them.
-    """
-    from runners.registry import can_wait_at_host, capabilities_of
-    from workbench.search.config import CONTINUED, SearchConfig
-    from workbench.store.queries.experiments import TRIALS_AHEAD
-
-    config = SearchConfig.from_json(spec.search or {})
-    if config.method not in CONTINUED or not config.max_concurrent or spec.at_most is not None:
-        return spec, {}
-    if len(targets) != 1 or not can_wait_at_host(targets[0]):
-        return spec, {}
-    can = capabilities_of(targets[0].runner)
-    if can is None or can.needs != "host" or (can.uses_image and spec.image_pull == "always"):
-        return spec, {}
-    if config.max_concurrent >= sum(config.make_method().outlook(0).values()):
-        return spec, {}
-    search = {**(spec.search or {}), "max_concurrent": config.max_concurrent + AHEAD}
-    return replace(spec, search=search, at_most=config.max_concurrent), {TRIALS_AHEAD: AHEAD}
-
-
 def _begin(
     store: Store,
     spec: JobSpec,
@@ -349,6 +310,7 @@ def _begin(
     from workbench.controller.client.connect import ensure_controller
     from workbench.controller.runtime.secrets import forget_secrets, write_secrets
     from workbench.search.stream import SEED_LIMIT
+    from workbench.services.submit.trials_ahead import with_trials_ahead
     from workbench.spec import spec_to_json
     from workbench.store.db.home_folder import require_home
     from workbench.store.db.rows import TargetRef
@@ -604,6 +566,7 @@ def trial_documents(store: Store, row: ExperimentRow) -> list[TrialDocument]:
 
 def _trial_document(row: TrialRow, rungs: Sequence[int]) -> TrialDocument:
     from workbench.services.inspect.search_standing import rung_of
+    from workbench.store.queries.experiments import QUEUED, RUNNING
 
     return {
         "schema": "fabric.trial/1",
@@ -612,7 +575,8 @@ def _trial_document(row: TrialRow, rungs: Sequence[int]) -> TrialDocument:
         "trial": row.trial,
         "id": row.job_id,
         "backend": row.backend,
-        "state": row.state,
+        "state": RUNNING if row.state == QUEUED else row.state,
+        "begun": row.has_begun,
         "hparams": dict(row.hparams),
         "seed": row.seed,
         "units": row.units,

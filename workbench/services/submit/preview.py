@@ -218,8 +218,8 @@ def _first_trial(submission: JobSubmission) -> tuple[JobSubmission, PlannedSearc
     from workbench.search.config import SearchConfig
     from workbench.search.method import Create
     from workbench.search.searcher import Searcher
-    from workbench.services.submit.experiments import with_trials_ahead
     from workbench.services.submit.search_preview import search_preview
+    from workbench.services.submit.trials_ahead import with_trials_ahead
 
     config = SearchConfig.from_json(spec.search)
     document = search_preview(spec, samples=0)

@@ -339,7 +339,7 @@ def trials(store: Store, experiment_id: str) -> list[TrialRow]:
         " WHERE experiment = ? ORDER BY number"
     )
     return [
-        TrialRow(row[0], row[1], row[2], row[3], json.loads(row[4]), *row[5:11], has_begun=bool(row[11]))
+        TrialRow(*(*row[:4], json.loads(row[4]), *row[5:11], bool(row[11])))
         for row in store.rows(sql, (experiment_id,))
     ]
 
