@@ -15,6 +15,7 @@ import pytest
 from tests.controller.test_experiments import (
     RANDOM,
     continues,
+    delete,
     ended,
     failing_once,
     killed_at_random,
@@ -23,6 +24,7 @@ from tests.controller.test_experiments import (
     states,
     steers,
     train,
+    until_gone,
 )
 from tests.controller.test_gates_at_host import at_once, kill_controller, ran, state_of, waits_there
 from tests.support.controllers import log_of
@@ -194,6 +196,15 @@ def test_no_trial_begins_as_those_that_run_are_killed_with_their_search(ground: 
     assert states(ground, experiment_id) == ["CANCELLED"] * 12
     assert [ground.row(one).started_us for one in jobs[1:]] == [None] * 11
     assert is_asked_last(ground, "kill", *jobs)
+
+
+def test_a_search_is_deleted_with_its_trials_that_wait(ground: Ground, go: Path) -> None:
+    experiment_id = ahead(ground, ONE_AT_ONCE, held(go))
+    jobs = all_wait(ground, experiment_id, 4)
+
+    delete(ground, experiment_id)
+
+    until_gone(ground, experiment_id, jobs)
 
 
 def test_a_trial_that_a_person_stops_while_it_waits_is_over_and_the_next_one_comes(

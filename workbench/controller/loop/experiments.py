@@ -294,10 +294,11 @@ class Experiments:
         asked = self._deleting[experiment_id]
         left = trial_job_ids(store, experiment_id)
         touched: set[str] = set()
-        for job_id in left:
-            if job_id not in asked and (row := job(store, job_id)) is not None:
-                touched |= with_reserve(context.home, partial(self._request, row, "delete", who))
-                asked.add(job_id)
+        rows = [row for job_id in left if job_id not in asked and (row := job(store, job_id)) is not None]
+        # Those that wait go first: each could begin as soon as another one ends.
+        for row in sorted(rows, key=lambda one: one.state not in _WAITING):
+            touched |= with_reserve(context.home, partial(self._request, row, "delete", who))
+            asked.add(row.id)
         if left:
             return touched
         # A trial that had begun to begin has secrets, and no job that would forget them.
