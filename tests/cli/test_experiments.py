@@ -243,6 +243,35 @@ def test_a_search_is_paused_and_resumed(fabric: Fabric, manifest: str) -> None:
     assert "had ended already: COMPLETED" in fabric("experiment", "pause", "digits").stderr
 
 
+def test_trials_that_wait_for_their_turn_are_shown_as_such_and_a_fork_has_the_same_limit(
+    fabric: Fabric, manifest: str, tmp_path: Path
+) -> None:
+    end, script = tmp_path / "end", tmp_path / "keep.sh"
+    script.write_text(f"while [ ! -e {end} ]; do sleep 0.05; done")
+    fabric("run", "-q", manifest, "--set", f"env.KEEP=sh {script}")
+
+    def first_runs() -> bool:
+        found = fabric.json("experiment", "trials", "digits", "--json")
+        return [(each["state"], each["begun"]) for each in found] == [("RUNNING", True), ("RUNNING", False)]
+
+    until(first_runs, lambda: fabric("experiment", "trials", "digits").stdout)
+    (listed,) = fabric.json("experiment", "list", "--json")
+    assert [listed[name] for name in ("trials", "running", "ended_trials", "expected_trials")] == [1, 1, 0, 2]
+    assert "1 of 2 begun, 0 over, 1 under way\n" in fabric("experiment", "show", "digits").stdout
+    assert "1 of 2 trials, 1 runs" in fabric("list").stdout
+    assert "QUEUED" in fabric("experiment", "trials", "digits").stdout.splitlines()[2]
+    waiting = fabric.json("experiment", "trials", "digits", "--json")[1]["id"]
+    assert fabric.json("show", waiting, "--json")["reason"] == "waits: 1 of its search may run at once"
+    forked = fabric("experiment", "fork", "digits", "--set", "name=again").stdout.strip()
+    end.touch()
+    ends(fabric, "digits")
+    ends(fabric, forked)
+
+    for name in ("digits", "again"):
+        for each in fabric.json("experiment", "trials", name, "--json"):
+            assert fabric.json("show", each["id"], "--json")["spec"]["at_most"] == 1
+
+
 def test_a_search_is_archived_and_taken_back(fabric: Fabric, manifest: str) -> None:
     fabric("run", "-q", manifest)
     ends(fabric, "@last")

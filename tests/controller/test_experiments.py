@@ -25,6 +25,7 @@ from workbench.job import State, new_job_id
 from workbench.metrics import ingest
 from workbench.paths import Home
 from workbench.services.submit.experiments import kill_experiment
+from workbench.services.submit.trials_ahead import with_trials_ahead
 from workbench.spec import Framework, JobSpec, spec_to_json
 from workbench.store.db.database import Store
 from workbench.store.db.rows import TargetRef
@@ -211,13 +212,17 @@ def search(
     code_hash: str = "",
     wakes: bool = True,
     targets: Sequence[TargetRef] = (),
+    is_ahead: bool = False,
     **keys: Any,
 ) -> str:
-    """Begin a search, on several backends where they are named."""
+    """Begin a search, on several backends where they are named, with its trials created ahead where that is said."""
     spec = JobSpec(
         name="searched", framework=Framework(command=command), search=config, max_platform_restarts=0, **keys
     )
+    spec, ahead = with_trials_ahead(spec, [ground.target]) if is_ahead else (spec, {})
+    assert bool(ahead) is is_ahead
     document = {
+        **ahead,
         "seed": seed,
         "who": "test@here",
         "place": asdict(ground.target),
@@ -344,7 +349,7 @@ def test_a_backend_that_is_cut_off_keeps_its_own_trials_only(ground: Ground) -> 
 
     until(lambda: len(have_ended()) == 6, lambda: f"{trials(ground.store, experiment_id)}", seconds=60)
     assert set(have_ended()) == {ground.target.backend}
-    open_ones = [one for one in trials(ground.store, experiment_id) if one.state == "RUNNING"]
+    open_ones = [one for one in trials(ground.store, experiment_id) if one.state == "QUEUED"]
     assert [one.backend for one in open_ones] == ["gone", "gone"]
     steers(ground, experiment_id, "kill", "STOPPING")
     assert ended(ground, experiment_id).state == "KILLED"
@@ -901,9 +906,11 @@ def test_a_trial_that_a_person_halts_is_over(ground: Ground) -> None:
     assert states(ground, experiment_id) == ["CANCELLED"] * 2
 
 
-def continues(ground: Ground, experiment_id: str, config: dict[str, Any], *, wakes: bool = True) -> None:
+def continues(
+    ground: Ground, experiment_id: str, search: dict[str, Any], *, wakes: bool = True, **more: Any
+) -> None:
     """Have a search that is over go on, as a client does."""
-    event = {"do": "continue", "state": "RUNNING", "reason": "", "search": config}
+    event = {"do": "continue", "state": "RUNNING", "reason": "", "search": search, **more}
     record_event(ground.store, experiment_id, event)
     if wakes:
         ensure_controller(ground.home)

@@ -61,8 +61,8 @@ def noting(order: Path, name: str) -> str:
     return f"echo {name} >> {order}"
 
 
-def state_of(ground: Ground, job_id: str) -> dict[str, object]:
-    file = ground.learner(job_id).state
+def state_of(ground: Ground, job_id: str, attempt: int = 1) -> dict[str, object]:
+    file = ground.learner(job_id, attempt).state
     found: dict[str, object] = json.loads(file.read_text()) if file.exists() else {}
     return found
 

@@ -54,12 +54,14 @@ class TrialDocument(TypedDict):
     id: Id
     """Its job."""
     backend: str | None
-    """Where it runs; null as long as it has not begun."""
+    """Where it runs, or waits for its turn; null as long as it has no job."""
     state: Literal["RUNNING", "PAUSED", "WAITING", "STOPPED", "COMPLETED", "FAILED", "INVALID", "CANCELLED"]
     """`STOPPED` by the search; `PAUSED` with it; `WAITING` for it to decide whether the trial goes on.
 
-    `RUNNING` includes waiting for a slot.
+    `RUNNING` includes waiting for its turn or a slot.
     """
+    begun: bool
+    """Whether it has ever run; one that was ended before that counts. `RUNNING` without it waits for its turn."""
     hparams: dict[str, Any]
     seed: int
     units: float | None
@@ -102,7 +104,7 @@ class ExperimentDocument(TypedDict):
     archived: bool
     """Whether a person has archived it: `list` shows it with `--all` only."""
     trials: int
-    """How many have begun."""
+    """How many have begun; those that wait for their turn have not."""
     running: int
     expected_trials: int
     """How many there will be; of a search that was ended early, how many there would have been."""

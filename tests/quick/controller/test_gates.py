@@ -224,6 +224,15 @@ def test_those_of_a_sweep_that_may_not_run_yet_are_given_to_their_host_with_its_
         assert limit_of(one) == limit
 
 
+def test_a_trial_waits_for_others_of_its_search() -> None:
+    waiting = swept("a", parent="experiment-abcdefghj"), swept("b"), swept("c")
+    hold(swept("r", State.PROCESSING), swept("s", State.PROCESSING), *waiting)
+
+    assert [one.verdict.reason for one in waiting if one.verdict is not None] == [
+        "waits: 2 of its search may run at once", WAITS_FOR_ITS_SWEEP, WAITS_FOR_ITS_SWEEP
+    ]  # fmt: skip
+
+
 def test_once_a_host_has_some_of_a_sweep_it_starts_all_others() -> None:
     there, b = swept("a", waits=True), swept("b")
 

@@ -673,3 +673,22 @@ def test_a_random_search_with_invalid_trials_runs_no_more_at_once_than_it_may() 
     )
 
     assert (played.most_at_once, len(played.units)) == (2, 7)
+
+
+@pytest.mark.parametrize("name", ["random", "grid"])
+def test_trials_that_are_created_ahead_are_the_same_in_the_same_order(name: str) -> None:
+    space = Space({"x": Integer(1, 1000, count=40)})
+
+    def created(max_concurrent: int) -> list[Create]:
+        method = RandomSearch(40, max_concurrent) if name == "random" else GridSearch(space, max_concurrent)
+        searcher, found, ended = Searcher(method, space, 7), list[Operation](), 0
+        found += searcher.begin()
+        while trials := [one for one in found[ended:] if isinstance(one, Create)]:
+            ended += 1
+            how = {0: TrialEnd.INVALID, 1: TrialEnd.FAILED, 2: TrialEnd.CANCELLED}.get(ended % 5)
+            found += searcher.end(trials[0].trial, how or TrialEnd.COMPLETED)
+        return [one for one in found if isinstance(one, Create)]
+
+    one_by_one = created(1)
+    assert len(one_by_one) == (49 if name == "random" else 40)
+    assert created(10) == created(101) == one_by_one

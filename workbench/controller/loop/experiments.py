@@ -42,7 +42,7 @@ from workbench.metrics.direction import is_held_out
 from workbench.search.config import SearchConfig
 from workbench.search.method import Create, MetricMissing, Operation, RunTo, Shutdown, StopTrial, TrialEnd
 from workbench.search.searcher import Searcher
-from workbench.spec import SWEEP_LABEL, JobSpec, spec_from_json
+from workbench.spec import SWEEP_LABEL, JobSpec, spec_from_json, spec_to_json
 from workbench.store.db.reserve import with_reserve
 from workbench.store.db.rows import JobRow, TargetRef, is_over
 from workbench.store.history.journal import catch_up
@@ -54,6 +54,7 @@ from workbench.store.queries.experiments import (
     PAUSED,
     RUNNING,
     STOPPING,
+    TRIALS_AHEAD,
     ExperimentRow,
     annotations_of,
     deleted_experiments,
@@ -65,7 +66,7 @@ from workbench.store.queries.experiments import (
     trial_job_ids,
     trials,
 )
-from workbench.store.queries.jobs import job
+from workbench.store.queries.jobs import detail, job
 from workbench.store.queries.metric_values import find_series, metric_names, reported_names
 from workbench.store.queries.requests import add_request, requests
 from workbench.store.queries.step_course import AS_REPORTED, course_of
@@ -165,6 +166,10 @@ class _Active:
     is_stopping: bool = False
     why: str = ""
     killed: bool = False
+    is_ahead: bool = False
+    """Whether trials are created before they may run; the limit of their jobs says how many may."""
+    at_most: int | None = None
+    """That limit, for the jobs of trials that begin, or go on."""
     targets: Mapping[tuple[str, str], _Target] = field(default_factory=dict)
     """By backend and runner, in the order of the manifest."""
     numbers: int = 0
@@ -289,10 +294,11 @@ class Experiments:
         asked = self._deleting[experiment_id]
         left = trial_job_ids(store, experiment_id)
         touched: set[str] = set()
-        for job_id in left:
-            if job_id not in asked and (row := job(store, job_id)) is not None:
-                touched |= with_reserve(context.home, partial(self._request, row, "delete", who))
-                asked.add(job_id)
+        rows = [row for job_id in left if job_id not in asked and (row := job(store, job_id)) is not None]
+        # Those that wait go first: each could begin as soon as another one ends.
+        for row in sorted(rows, key=lambda one: one.state not in _WAITING):
+            touched |= with_reserve(context.home, partial(self._request, row, "delete", who))
+            asked.add(row.id)
         if left:
             return touched
         # A trial that had begun to begin has secrets, and no job that would forget them.
@@ -333,6 +339,7 @@ class Experiments:
         active.has_own_lengths = active.has_lengths and keys.get("max_time") is not None
         if config.is_asked:
             active.outside = _Outside()
+        active.is_ahead, active.at_most = bool(document.get(TRIALS_AHEAD)), active.spec.at_most
         active.targets = _targets_of(document)
         for event in events_of(context.home, experiment_id):
             self._replay(active, event)
@@ -365,6 +372,8 @@ class Experiments:
                 self._close_trial(active, event["trial"], TrialEnd(event["how"]))
             case "continue":
                 active.config = SearchConfig.from_json(event["search"])
+                # An older fabric that has it go on leaves the limit as it is.
+                active.at_most = event.get("at_most", active.at_most)
                 active.is_to_continue = True
                 active.is_stopping, active.killed, active.why = False, False, ""
                 active.noted, active.invalid = "", 0
@@ -464,6 +473,7 @@ class Experiments:
             changed = self._consult(active) if active.outside is not None else False
             is_full = False
             room = self._room(active)
+            is_behind = (active.is_paused or active.is_stopping) and self._some_wait(active)
             for trial in list(active.open.values()):
                 row = job(self._context.store, trial.job_id)
                 if not active.is_stopping and _waits_to_go_on(trial, row):
@@ -471,7 +481,8 @@ class Experiments:
                         continue
                     room -= 1
                     if row is not None:
-                        touched |= self._request(row, "resume", while_runs=active)
+                        changed_limit = self._changed_limit(active, row)
+                        touched |= self._request(row, "resume", while_runs=active, payload=changed_limit)
                         continue
                 if row is None:
                     if active.is_stopping:
@@ -492,7 +503,8 @@ class Experiments:
                 if not trial.has_begun and row.started_us is not None:
                     self._record(active, {"do": "begun", "trial": trial.trial}, [])
                     trial.has_begun = changed = True
-                changed |= self._take_reports(active, trial)
+                if not (active.is_ahead and row.started_us is None and row.state in _WAITING):
+                    changed |= self._take_reports(active, trial)
                 has_ended = is_over(row) or row.deleted_us is not None
                 is_awaited = not active.is_stopping and _is_awaited(active, trial)
                 if trial.is_waiting and has_ended and not (trial.is_stopped or active.is_stopping):
@@ -503,6 +515,8 @@ class Experiments:
                 elif has_ended:
                     self._end(active, trial, self._how(active, trial, row))
                     changed = True
+                elif is_behind and row.state not in _WAITING:
+                    continue  # as long as it runs, none of those that wait may begin
                 elif active.is_stopping:
                     touched |= self._request(row, "kill")
                 elif is_awaited or (trial.is_waiting and not trial.is_stopped):
@@ -626,7 +640,8 @@ class Experiments:
         spec = trial_spec(
             active.spec, create["hparams"], number=trial.number, seed=create["seed"], max_trials=most
         )
-        spec = replace(spec, labels={**active.spec.labels, SWEEP_LABEL: active.id.removeprefix(ID_PREFIX)})
+        labels = {**active.spec.labels, SWEEP_LABEL: active.id.removeprefix(ID_PREFIX)}
+        spec = replace(spec, labels=labels, at_most=active.at_most)
         if CONFIG_VARIABLE in spec.env and active.config.method in HALVING and not active.has_own_lengths:
             rungs = sorted(set(active.config.make_method().rungs()))
             # Of several brackets the trial's own is the one that begins where it is sent first.
@@ -853,6 +868,23 @@ class Experiments:
             tuple(goes_on), ends, max_trials=config.max_trials, max_concurrent=config.max_concurrent
         )
 
+    def _some_wait(self, active: _Active) -> bool:
+        """Say whether trials wait that could begin as soon as another one ends: those are stopped first."""
+        if not active.is_ahead:
+            return False
+        rows = (job(self._context.store, each.job_id) for each in active.open.values())
+        return any(row is not None and row.state in _WAITING and row.deleted_us is None for row in rows)
+
+    def _changed_limit(self, active: _Active, row: JobRow) -> dict[str, Any]:
+        """Return what changes of the job of a trial that goes on once its search has another limit."""
+        if not active.is_ahead:
+            return {}
+        now = detail(self._context.store, row.id)
+        if now.spec.at_most == active.at_most:
+            return {}
+        spec = spec_to_json(replace(now.spec, at_most=active.at_most))
+        return {"changed": {"spec": spec, "origins": dict(now.origins)}}
+
     def _room(self, active: _Active) -> int:
         """Return how many of the trials that wait to go on may do so now."""
         if all(each.goes_on_after is None for each in active.open.values()):
@@ -962,7 +994,13 @@ class Experiments:
         return self._request(row, "halt", who)
 
     def _request(
-        self, row: JobRow, kind: str, who: str = BY, *, while_runs: _Active | None = None
+        self,
+        row: JobRow,
+        kind: str,
+        who: str = BY,
+        *,
+        while_runs: _Active | None = None,
+        payload: Mapping[str, Any] | None = None,
     ) -> set[str]:
         """Ask for something of a trial's job, once.
 
@@ -979,7 +1017,7 @@ class Experiments:
                 now = experiment(store, while_runs.id)
                 if now is None or now.state != RUNNING:
                     return set()
-            add_request(store, kind, row.id, {}, who, "controller")
+            add_request(store, kind, row.id, dict(payload or {}), who, "controller")
         self._context.has_ended_jobs = True  # so that the request is answered in this turn
         return {row.id}
 

@@ -24,11 +24,12 @@ from workbench.controller.decide.scheduler import (
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.targets.backend_worker import BackendWorker
+from workbench.controller.targets.handover import can_wait_at_host
 from workbench.controller.targets.opener import LineUp
 from workbench.job import PREPARING, TERMINAL, Intent, State, short_id
 from workbench.learner.queue.line import WAITING_AT_ONCE
 from workbench.spec import SWEEP_LABEL
-from workbench.store.db.rows import WATCHED, JobRow, TargetRef
+from workbench.store.db.rows import JobRow, TargetRef
 from workbench.store.queries.jobs import job
 from workbench.time_expressions import iso_us, until_text
 from workbench.values import dataclass
@@ -133,7 +134,7 @@ class Gates:
         if gates != HostGates() or tracked.spec.cpus:
             reason = "" if verdict is None else verdict.reason or verdict.never
             wait = HostWait(reason or AT_ITS_HOST, gates)
-        if wait is None or not _can_wait_at_host(tracked):
+        if wait is None or not can_wait_at_host(tracked.row.target):
             tracked.verdict = QueueVerdict(True)
         else:
             tracked.verdict = QueueVerdict(False, wait.reason, hand_over=True, wait=wait)
@@ -178,7 +179,7 @@ class Gates:
         kind = (machine, gates.are_closed)
         if ahead[machine] >= AHEAD_AT_ONCE or at_hosts[kind] >= WAITING_AT_ONCE:
             return False
-        if tracked.is_handed_over or tracked.stays_here or not _can_wait_at_host(tracked):
+        if tracked.is_handed_over or tracked.stays_here or not can_wait_at_host(tracked.row.target):
             return False
         if row.intent is not Intent.NONE or tracked.operation is not Operation.NOTHING:
             return False
@@ -278,7 +279,8 @@ class _Sweep:
         self._count += 1
         is_its_hosts = self._is_of_one_host and self._has_some_at_host and not tracked.is_handed_over
         if is_over or is_its_hosts:
-            return QueueVerdict(False, f"waits: {at_most} of its sweep may run at once")
+            whose = "sweep" if tracked.row.parent is None else "search"
+            return QueueVerdict(False, f"waits: {at_most} of its {whose} may run at once")
         if not tracked.is_handed_over:
             self._started.append(tracked.attempt)
         return None
@@ -338,7 +340,7 @@ def _are_at_one_host(jobs: Sequence[TrackedJob], home_uuid: str) -> bool:
     if any(one.spec.image_pull == "always" and _uses_image(one) for one in jobs):
         return False
     # Jobs at one backend differ in their runners at most: what those can do is looked up once for each.
-    return all(map(_can_wait_at_host, {one.row.target.runner: one for one in jobs}.values()))
+    return all(map(can_wait_at_host, {one.row.target.runner: one.row.target for one in jobs}.values()))
 
 
 def _host_of(target: TargetRef) -> tuple[str, str, str]:
@@ -380,15 +382,6 @@ def _count_at_hosts(waiting: Sequence[TrackedJob]) -> Counter[tuple[str, bool]]:
         for one in waiting
         if one.is_handed_over and one.gates is not None and one.gates != HostGates()
     )
-
-
-def _can_wait_at_host(tracked: TrackedJob) -> bool:
-    """Say whether the host of a job may have it before it can start; a machine that starts on demand is not woken."""
-    options = tracked.row.target.options
-    if options.get(WATCHED) or options.get("on_demand"):
-        return False
-    can = capabilities_of(tracked.row.target.runner)
-    return can is not None and can.hands_over and can.heeds_wait
 
 
 def _may_be_stale(tracked: TrackedJob, gates: HostGates) -> bool:
@@ -680,11 +673,13 @@ class JobQueue:
             collides = bool(wanted.cpus and cpus_there) and free_cpus < wanted.cpus + cpus_there
             if is_room and (collides or not verdict.start) and self._may_go(tracked):
                 gates = _limit_alone(tracked)
-                is_to_wait = bool(wanted.cpus or gates.limit) and _can_wait_at_host(tracked)
+                is_to_wait = bool(wanted.cpus or gates.limit) and can_wait_at_host(tracked.row.target)
                 wait = HostWait(reason, gates) if is_to_wait else None
                 tracked.verdict = replace(verdict, start=False, reason=reason, hand_over=True, wait=wait)
                 there, cpus_there = there + 1, cpus_there + wanted.cpus
-            elif collides and _can_wait_at_host(tracked) and not tracked.stays_here and is_launching:
+            elif (
+                collides and can_wait_at_host(tracked.row.target) and not tracked.stays_here and is_launching
+            ):
                 # It goes to its host once that knows of those who are being launched from here.
                 tracked.verdict = replace(verdict, start=False, reason=verdict.reason or _BEHIND_LAUNCH)
                 is_behind = True
@@ -698,7 +693,7 @@ class JobQueue:
         wanted, can = tracked.slot_request(), capabilities_of(tracked.row.target.runner)
         if tracked.busy or tracked.stays_here or can is None or not can.hands_over:
             return False  # it was refused there, or cannot be given
-        if not wanted.cpus or not _can_wait_at_host(tracked):
+        if not wanted.cpus or not can_wait_at_host(tracked.row.target):
             # Its launch takes its GPUs where they are free.
             is_waiting = tracked.verdict is not None and not tracked.verdict.start
             return wanted.slots > 0 and is_waiting

@@ -123,9 +123,17 @@ def wait_until_halted(
 def _paused_jobs(store: Store, row: ExperimentRow) -> list[JobRow]:
     """List the jobs that a pause halts: a trial that has ended may have been resumed by a person, and goes on."""
     from workbench.store.db.rows import is_over
-    from workbench.store.queries.experiments import PAUSED, RUNNING, STOPPED, WAITING, trial_jobs, trials
+    from workbench.store.queries.experiments import (
+        PAUSED,
+        QUEUED,
+        RUNNING,
+        STOPPED,
+        WAITING,
+        trial_jobs,
+        trials,
+    )
 
-    halted = (RUNNING, PAUSED, WAITING, STOPPED)
+    halted = (QUEUED, RUNNING, PAUSED, WAITING, STOPPED)
     halting = {one.job_id: one for one in trials(store, row.id) if one.state in halted}
     jobs = [each for each in trial_jobs(store, row.id) if each.id in halting]
     # Of one that was stopped only the history, which may be long, says whether it has ended.

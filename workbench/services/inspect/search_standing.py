@@ -17,6 +17,7 @@ from workbench.store.history.journal import read_events
 from workbench.store.queries.experiments import (
     COMPLETED,
     PAUSED,
+    QUEUED,
     RUNNING,
     WAITING,
     ExperimentRow,
@@ -30,7 +31,7 @@ from workbench.store.queries.experiments import (
 )
 from workbench.values import dataclass
 
-OPEN_TRIALS: Final = (RUNNING, PAUSED, WAITING)
+OPEN_TRIALS: Final = (QUEUED, RUNNING, PAUSED, WAITING)
 """The states of trials of which something is to come."""
 UNREADABLE: Final = (FabricError, OSError, AttributeError, KeyError, TypeError, ValueError)
 """What is raised as a search is read whose files are gone or damaged: JSON may be valid, and no search."""

@@ -75,9 +75,8 @@ def fork_experiment(store: Store, row: ExperimentRow, overrides: Sequence[str]) 
         InputMissing: its code or a secret no longer exists.
         BackendError: none of its trials could ever get its GPUs.
     """
-    from workbench.spec import spec_from_json
     from workbench.store.db.rows import TargetRef
-    from workbench.store.queries.experiments import newest_search, read_experiment_file
+    from workbench.store.queries.experiments import read_experiment_file
 
     document = read_experiment_file(store.home, row.id)
     for text in overrides:
@@ -87,7 +86,7 @@ def fork_experiment(store: Store, row: ExperimentRow, overrides: Sequence[str]) 
                 hint="`fabric run` of the manifest with --set begins a search that differs in more",
             )
     _check_code(store, row, document)
-    spec = replace(spec_from_json(document["spec"]), search=newest_search(store.home, row.id))
+    spec = _spec_now(store, row, document)
     if overrides:
         spec = _changed(spec, document["manifest_text"], overrides)
     secrets = _secrets_again(store, row, spec, "fork")
@@ -125,13 +124,12 @@ def continue_experiment(store: Store, row: ExperimentRow, overrides: Sequence[st
     """
     from workbench.controller.client.connect import ensure_controller
     from workbench.controller.runtime.secrets import replace_secrets
-    from workbench.spec import spec_from_json
+    from workbench.services.submit.trials_ahead import continued_search
     from workbench.store.db.home_folder import require_home
     from workbench.store.queries.experiments import (
         RUNNING,
         deleted_experiments,
         experiment,
-        newest_search,
         read_experiment_file,
     )
     from workbench.store.updates.experiments import catch_up_experiment, record_event
@@ -140,11 +138,10 @@ def continue_experiment(store: Store, row: ExperimentRow, overrides: Sequence[st
     require_home(store.home)
     _check_over(row)
     document = read_experiment_file(store.home, row.id)
-    spec = replace(spec_from_json(document["spec"]), search=newest_search(store.home, row.id))
+    spec = _spec_now(store, row, document)
     limits = _limits(row, overrides)
     if limits:
         spec = _changed(spec, document["manifest_text"], limits)
-    assert spec.search is not None
     _check_code(store, row, document)
     secrets = _secrets_again(store, row, spec, "continue")
     who = who_am_i()
@@ -160,10 +157,19 @@ def continue_experiment(store: Store, row: ExperimentRow, overrides: Sequence[st
         count = _count_going_on(store, now, spec)
         # The controller reads them as soon as the event is there.
         replace_secrets(store.home, row.id, secrets)
-        event = {"do": "continue", "who": who, "state": RUNNING, "reason": "", "search": dict(spec.search)}
-        record_event(store, row.id, event)
+        event = {"do": "continue", "who": who, "state": RUNNING, "reason": ""}
+        record_event(store, row.id, event | continued_search(document, spec))
     ensure_controller(store.home)
     return count
+
+
+def _spec_now(store: Store, row: ExperimentRow, document: Mapping[str, Any]) -> JobSpec:
+    """Return the job of a search as a person has it, with the search as it is now."""
+    from workbench.spec import spec_from_json
+    from workbench.store.queries.experiments import TRIALS_AHEAD, newest_search
+
+    spec = replace(spec_from_json(document["spec"]), search=newest_search(store.home, row.id, document))
+    return replace(spec, at_most=None) if document.get(TRIALS_AHEAD) else spec
 
 
 def _check_over(row: ExperimentRow) -> None:
@@ -304,6 +310,7 @@ def _begin(
     from workbench.controller.client.connect import ensure_controller
     from workbench.controller.runtime.secrets import forget_secrets, write_secrets
     from workbench.search.stream import SEED_LIMIT
+    from workbench.services.submit.trials_ahead import with_trials_ahead
     from workbench.spec import spec_to_json
     from workbench.store.db.home_folder import require_home
     from workbench.store.db.rows import TargetRef
@@ -316,13 +323,15 @@ def _begin(
     for each in targets:
         check_copies(spec, each)
         _check_gpus(spec, each)
+    ahead, ahead_key = with_trials_ahead(spec, targets)
     drawn = int.from_bytes(os.urandom(8), "little") % SEED_LIMIT
     experiment_id = new_experiment_id()
     document = {
         "seed": drawn if spec.seed is None else spec.seed,
         "who": who_am_i(),
         "place": asdict(target),
-        "spec": spec_to_json(spec),
+        "spec": spec_to_json(ahead),
+        **ahead_key,
         **document,
     }
     try:
@@ -521,7 +530,7 @@ def _document(store: Store, row: ExperimentRow, *, is_archived: bool) -> Experim
         "tags": list(annotations.tags),
         "note": annotations.note,
         "archived": is_archived,
-        "trials": len(found),
+        "trials": sum(one.has_begun for one in found),
         "running": sum(one.state == RUNNING for one in found),
         "expected_trials": progress.expected_trials,
         "ended_trials": progress.ended_trials,
@@ -557,6 +566,7 @@ def trial_documents(store: Store, row: ExperimentRow) -> list[TrialDocument]:
 
 def _trial_document(row: TrialRow, rungs: Sequence[int]) -> TrialDocument:
     from workbench.services.inspect.search_standing import rung_of
+    from workbench.store.queries.experiments import QUEUED, RUNNING
 
     return {
         "schema": "fabric.trial/1",
@@ -565,7 +575,8 @@ def _trial_document(row: TrialRow, rungs: Sequence[int]) -> TrialDocument:
         "trial": row.trial,
         "id": row.job_id,
         "backend": row.backend,
-        "state": row.state,
+        "state": RUNNING if row.state == QUEUED else row.state,
+        "begun": row.has_begun,
         "hparams": dict(row.hparams),
         "seed": row.seed,
         "units": row.units,

@@ -219,6 +219,7 @@ def _first_trial(submission: JobSubmission) -> tuple[JobSubmission, PlannedSearc
     from workbench.search.method import Create
     from workbench.search.searcher import Searcher
     from workbench.services.submit.search_preview import search_preview
+    from workbench.services.submit.trials_ahead import with_trials_ahead
 
     config = SearchConfig.from_json(spec.search)
     document = search_preview(spec, samples=0)
@@ -242,7 +243,8 @@ def _first_trial(submission: JobSubmission) -> tuple[JobSubmission, PlannedSearc
     }
     if first is None:
         return submission, search
-    trial = trial_spec(spec, first.hparams, number=1, seed=first.seed, max_trials=config.max_trials)
+    limited, _ = with_trials_ahead(spec, targets)
+    trial = trial_spec(limited, first.hparams, number=1, seed=first.seed, max_trials=config.max_trials)
     loaded = replace(submission.loaded, spec=trial)
     recorded = {**submission.recorded, "seed": first.seed}
     return replace(submission, loaded=loaded, recorded=recorded), search
@@ -415,7 +417,10 @@ def _lines(preview: SubmissionPreview) -> Iterator[tuple[str, str]]:
     details = dict(preview.details)
     for name in ("params", "data", "results", "mounts"):
         yield name, details.get(name, "")
-    yield "waits for", _waits(spec, preview.plan.slots_per_learner)
+    yield (
+        "waits for",
+        _waits(spec, preview.plan.slots_per_learner, "sweep" if preview.search is None else "search"),
+    )
     yield "ends after", _ends(spec)
 
 
@@ -452,14 +457,14 @@ def _cpus(cpus: float, spec: JobSpec) -> str:
     return f"{cpus:g}{_each(spec)}" if cpus else "not reserved"
 
 
-def _waits(spec: JobSpec, slots: int) -> str:
+def _waits(spec: JobSpec, slots: int, whose: str) -> str:
     parts = [_parent(reference) for reference in spec.after]
     if spec.begin:
         parts.append(until_text(spec.begin, now_us()))
     if slots:
         parts.append(f"{count_of(slots * spec.learners, 'free GPU')}")
     if spec.at_most is not None:
-        parts.append(f"its turn: at most {spec.at_most} of the sweep at once")
+        parts.append(f"its turn: at most {spec.at_most} of the {whose} at once")
     if spec.priority == DEFAULT_PRIORITY:
         return ", ".join(parts)
     return f"{', '.join(parts) or 'nothing'} (priority {spec.priority})"

@@ -15,12 +15,19 @@ from workbench.values import dataclass
 
 ID_PREFIX: Final = "experiment-"
 ExperimentState = Literal["RUNNING", "PAUSED", "STOPPING", "COMPLETED", "FAILED", "KILLED"]
-TrialState = Literal["RUNNING", "PAUSED", "WAITING", "STOPPED", "COMPLETED", "FAILED", "INVALID", "CANCELLED"]
+TrialState = Literal[
+    "QUEUED", "RUNNING", "PAUSED", "WAITING", "STOPPED", "COMPLETED", "FAILED", "INVALID", "CANCELLED"
+]
 RUNNING: Final = "RUNNING"
 PAUSED: Final = "PAUSED"
 """A person paused it: its trials are halted, and no others begin. Such a trial is ``PAUSED``, too."""
 STOPPING: Final = "STOPPING"
 """It was killed or has failed, and trials are still being ended."""
+QUEUED: Final = "QUEUED"
+"""The state of a trial that has not begun: its job waits for its turn, or is still to be made.
+
+Nothing is written of it: as rows are written such a trial is ``RUNNING``.
+"""
 COMPLETED: Final = "COMPLETED"
 FAILED: Final = "FAILED"
 KILLED: Final = "KILLED"
@@ -30,6 +37,13 @@ WAITING: Final = "WAITING"
 STOPPED: Final = "STOPPED"
 """The state of a trial that the search has stopped."""
 
+TRIALS_AHEAD: Final = "trials_ahead"
+"""The key of an experiment's file that says how many more trials there are at once than may run.
+
+There ``spec.at_most``, which each trial's job gets, is how many may run, and ``search.max_concurrent`` counts those
+ahead, too. So the search methods, and a fabric that does not know the key, have nothing else to heed.
+"""
+
 ENDED_EARLY: Final = (FAILED, "CANCELLED")
 """The states of trials that go on when their search is continued."""
 
@@ -37,7 +51,17 @@ _SHOWN: Final = 5
 """So many candidates are named."""
 
 _COLUMNS: Final = "id, name, state, reason, method, metric, goal, created_us, ended_us"
-_TRIAL_COLUMNS: Final = "experiment, number, trial, job_id, hparams, seed, state, units, last, best"
+_HAS_NOT_BEGUN: Final = (
+    f"(trials.state IN ('{RUNNING}', '{PAUSED}') AND (jobs.id IS NULL OR (jobs.started_us IS NULL"
+    " AND jobs.state IN ('QUEUED', 'PENDING', 'HALTED') AND NOT EXISTS"
+    " (SELECT 1 FROM attempts WHERE attempts.job_id = jobs.id AND attempts.processing_us IS NOT NULL))))"
+)
+_TRIAL_STATE: Final = (
+    f"CASE WHEN trials.state = '{RUNNING}' AND {_HAS_NOT_BEGUN} THEN '{QUEUED}' ELSE trials.state END"
+)
+_TRIAL_COLUMNS: Final = (
+    f"experiment, number, trials.trial, job_id, hparams, trials.seed, {_TRIAL_STATE}, units, last, best"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +119,7 @@ class TrialRow:
     hparams: Mapping[str, Any]
     seed: int
     state: TrialState
-    """Among others ``WAITING`` for the search to decide, and ``STOPPED`` by it."""
+    """Among others ``QUEUED`` to begin, ``WAITING`` for the search to decide, and ``STOPPED`` by it."""
     units: float | None
     """How far it was trained at its last report, in units of the time metric."""
     last: float | None
@@ -103,6 +127,8 @@ class TrialRow:
     best: float | None
     backend: str | None = None
     """Where it runs; None as long as it has no job."""
+    has_begun: bool = True
+    """Whether it has ever run; one that was ended before that counts."""
 
 
 def read_experiment_file(home: Home, experiment_id: str) -> dict[str, Any]:
@@ -126,6 +152,8 @@ def newest_search(
 ) -> dict[str, Any]:
     """Return the search of an experiment as it is now: what was submitted, or what it was last continued with.
 
+    Of one whose trials are created ahead, ``max_concurrent`` is how many may run at once, as a person has it.
+
     Args:
         home: where it is.
         experiment_id: its id.
@@ -134,15 +162,16 @@ def newest_search(
     Raises:
         InputMissing: its file is gone or damaged.
     """
-    found: dict[str, Any] = (document or read_experiment_file(home, experiment_id))["spec"]["search"]
+    document = document or read_experiment_file(home, experiment_id)
+    found: dict[str, Any] = document["spec"]["search"]
+    at_most = document["spec"].get("at_most")
     file = home.experiment(experiment_id).events
     # The history of a long search is large, and few are continued.
-    if not file.exists() or b'"continue"' not in file.read_bytes():
-        return found
-    for event in events_of(home, experiment_id):
-        if event["do"] == "continue":
-            found = event["search"]
-    return found
+    if file.exists() and b'"continue"' in file.read_bytes():
+        for event in events_of(home, experiment_id):
+            if event["do"] == "continue":
+                found, at_most = event["search"], event.get("at_most", at_most)
+    return {**found, "max_concurrent": at_most or 0} if document.get(TRIALS_AHEAD) else found
 
 
 def events_of(home: Home, experiment_id: str) -> list[dict[str, Any]]:
@@ -175,17 +204,17 @@ def summaries(store: Store) -> list[ExperimentSummary]:
     columns = ", ".join(f"experiments.{name}" for name in _COLUMNS.split(", "))
     sql = f"""
         SELECT {columns}, max(jobs.seq), group_concat(DISTINCT jobs.backend), count(trials.number),
-          total(trials.state = ?), min(trials.best), max(trials.best)
+          total({_TRIAL_STATE} = ?), total({_HAS_NOT_BEGUN}), min(trials.best), max(trials.best)
         FROM experiments LEFT JOIN trials ON trials.experiment = experiments.id
         LEFT JOIN jobs ON jobs.id = trials.job_id AND jobs.deleted_us IS NULL
         GROUP BY experiments.id"""
     found = []
     for row in store.rows(sql, (RUNNING,)):
-        *fields, newest, backends, count, running, least, most = row
+        *fields, newest, backends, count, running, not_begun, least, most = row
         search = ExperimentRow(*fields)
         names = tuple(sorted(backends.split(","))) if backends else ()
         best = least if search.goal == "minimize" else most
-        found.append(ExperimentSummary(search, newest, names, count, int(running), best))
+        found.append(ExperimentSummary(search, newest, names, count - int(not_begun), int(running), best))
     return found
 
 
@@ -304,10 +333,13 @@ def trials(store: Store, experiment_id: str) -> list[TrialRow]:
     """List the trials of a search in the order of their creation."""
     if not has_experiments(store):
         return []
-    backend = "(SELECT backend FROM jobs WHERE id = trials.job_id)"
-    sql = f"SELECT {_TRIAL_COLUMNS}, {backend} FROM trials WHERE experiment = ? ORDER BY number"
+    sql = (
+        f"SELECT {_TRIAL_COLUMNS}, jobs.backend, NOT {_HAS_NOT_BEGUN}"
+        " FROM trials LEFT JOIN jobs ON jobs.id = trials.job_id"
+        " WHERE experiment = ? ORDER BY number"
+    )
     return [
-        TrialRow(row[0], row[1], row[2], row[3], json.loads(row[4]), *row[5:])
+        TrialRow(*(*row[:4], json.loads(row[4]), *row[5:11], bool(row[11])))
         for row in store.rows(sql, (experiment_id,))
     ]
 

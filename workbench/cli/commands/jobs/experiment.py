@@ -436,7 +436,7 @@ def _print_trials(found: list[TrialDocument]) -> None:
             str(each["number"]),
             each["id"].rpartition("-")[2],
             *((each["backend"] or "",) if several else ()),
-            each["state"],
+            "QUEUED" if each["state"] == "RUNNING" and not each["begun"] else each["state"],
             _number(each["units"]),
             *((str(each["rung"]),) if has_rungs else ()),
             _number(each["last"]),
