@@ -21,10 +21,9 @@ from workbench.controller.client.connect import status
 from workbench.controller.decide.errors import sentence
 from workbench.controller.runtime.lock import RETRY_SECONDS, ControllerLock
 from workbench.controller.runtime.log import ControllerLog
-from workbench.controller.runtime.login_server import LOGINS
+from workbench.controller.runtime.login_server import LOGINS, share_session
 from workbench.controller.runtime.prewarm import preload_modules, prewarm
 from workbench.controller.runtime.server import ControllerServer, socket_path
-from workbench.controller.runtime.session_sharing import share_session
 from workbench.errors import CannotWrite, FabricError, NoSpaceLeft, TryAgain, UsageError
 from workbench.learner.platform.descriptors import raise_limit
 from workbench.learner.platform.files import make_nothing_without

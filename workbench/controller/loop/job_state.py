@@ -15,9 +15,10 @@ from workbench.controller.decide.observations import absent, lost, merge, row_of
 from workbench.controller.decide.reconcile import is_alive, is_decided, never_began
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, at_host, backoff_seconds
 from workbench.controller.decide.scheduler import AT_ITS_HOST, LinedUpJob, QueueVerdict, SlotRequest
+from workbench.controller.targets.handover import can_wait_at_host
 from workbench.job import PREPARING, TERMINAL, Intent, LearnerPhase, State
 from workbench.spec import SWEEP_LABEL, JobSpec
-from workbench.store.db.rows import WATCHED, JobRow, LearnerRow
+from workbench.store.db.rows import JobRow, LearnerRow
 from workbench.store.queries.home_queue import QueuePosition
 from workbench.values import dataclass
 
@@ -211,10 +212,10 @@ class TrackedJob:
     def restarts_at_host(self) -> HostRestarts | None:
         """Return how the job's host begins the next attempt, should this one's command fail; None where it does not."""
         row = self.row
-        if row.trial is not None or row.target.options.get(WATCHED) or row.target.options.get("on_demand"):
+        restarts = at_host(self.spec, restarts=row.restarts, draw=self.draw) if row.trial is None else None
+        if restarts is None or not can_wait_at_host(row.target):
             return None
-        restarts = at_host(self.spec, restarts=row.restarts, draw=self.draw)
-        can = None if restarts is None else capabilities_of(row.target.runner)
+        can = capabilities_of(row.target.runner)
         return restarts if can is not None and can.restarts else None
 
     def slot_request(self) -> SlotRequest:

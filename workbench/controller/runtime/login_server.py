@@ -1,11 +1,14 @@
 """Logs in to backends in the controller, where the connection stays: a one-time code opens one connection only.
 
 What a backend asks for is passed to the client that requested the login: the client polls for it over the socket.
+Commands of the user's go over the open connections (:func:`share_session`) and need no login of their own.
 """
 
 from __future__ import annotations
 
+import json
 import queue
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, field
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backends.contract.host import BackendOptions, Cluster, Host
 from backends.contract.prompts import CREDENTIALS, LoginPrompt
-from backends.ssh.shared_sessions import connection_of
+from backends.ssh.shared_sessions import SharesSessions, connection_of, relay
 from workbench.errors import FabricError
 from workbench.store.db.rows import TargetRef
 from workbench.values import dataclass
@@ -160,3 +163,31 @@ class LoginSessions:
 
 LOGINS: Final = LoginSessions()
 """This process's."""
+
+
+def share_session(message: Mapping[str, Any], stream: socket.socket) -> None:
+    """Run a client's command over a connection that is open, and relay its streams until either side ends.
+
+    The client gets a line that says whether a connection is open, and a second one once the command runs; the bytes
+    of the command follow. An empty command asks only for the first line.
+
+    Args:
+        message: ``place`` has the fields of ``BackendOptions``, ``command`` is shell text.
+        stream: the client's socket.
+    """
+    host = LOGINS.find(connection_of(BackendOptions(**message["place"])))
+    command = str(message["command"])
+    _reply(stream, ok=isinstance(host, SharesSessions))
+    if not isinstance(host, SharesSessions) or not command:
+        return
+    try:
+        pipe = host.session(command)
+    except FabricError:
+        return  # the client opens a connection of its own
+    _reply(stream, ok=True)
+    stream.settimeout(None)
+    relay(pipe, stream)
+
+
+def _reply(stream: socket.socket, *, ok: bool) -> None:
+    stream.sendall(json.dumps({"ok": ok}).encode() + b"\n")

@@ -14,8 +14,7 @@ import select
 import signal
 
 from workbench.learner.guard import spawn
-from workbench.learner.guard.limits import LearnerLimits
-from workbench.learner.guard.requests import LearnerStop, Requests
+from workbench.learner.guard.requests import LearnerLimits, LearnerStop, Requests
 from workbench.learner.journal import reasons, state
 from workbench.learner.journal.launch_document import variables_of
 from workbench.learner.journal.output import REPORT_FILE
