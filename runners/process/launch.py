@@ -85,11 +85,9 @@ class ProcessLaunch:
     # Before slots are leased
 
     def _prepare(self, waiting: Sequence[int]) -> Agent:
-        job, attempt = self._job, self._attempt
+        attempt = self._attempt
         self._progress("downloading code", stage="preparing")
-        folders = [job.results, job.checkpoints, job.data, attempt.logs]
-        stores = folders_of(self._request, self._site)
-        self._host.call("make_folders", paths=[*(str(path) for path in folders), *stores])
+        self._host.call("make_folders", paths=[*self._folders(), str(attempt.logs)])
         # FfDL's scripts expect this file.
         self._host.call("touch", paths=[str(attempt.job_state / self._request.attempt.job_id)])
         agent = upload_agent(self._host, self._site, self._plan.learners[0].native["agent"])
@@ -99,6 +97,12 @@ class ProcessLaunch:
         bring_earlier_files(self._host, self._site, self._request, self._progress)
         self._bring_environment()
         return agent
+
+    def _folders(self) -> list[str]:
+        """List the folders that all attempts of the job have in common."""
+        job = self._job
+        stores = folders_of(self._request, self._site)
+        return [str(job.results), str(job.checkpoints), str(job.data), *stores]
 
     def _bring_environment(self) -> None:
         """Build the environment of ``requirements:``, and record the packages that the job uses."""
@@ -225,6 +229,7 @@ class ProcessLaunch:
             "code_hash": request.code_hash,
             "archive": str(site.home.snapshot(request.code_hash)) if request.code_hash else "",
             "links": linked_mounts(request),
+            "folders": self._folders(),
         }
 
     def _choose_cpus(self, learner: int) -> list[int] | None:

@@ -16,7 +16,7 @@ from runners.interface import AttemptRef, LearnerRef, LearnerStatus, Observation
 from runners.shared.agents import AgentKind, upload_agent
 from runners.shared.environment import marker
 from runners.shared.host_facts import HostFacts
-from runners.shared.learner_status import is_waiting, status_of
+from runners.shared.learner_status import followed_by, is_waiting, status_of
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase, Reason
 from workbench.learner.host.learners import is_dead, is_over
@@ -34,6 +34,7 @@ def lost(ref: LearnerRef, facts: Mapping[str, Any], boot_id: str, node: str) -> 
         started_us=state.get("started_us"),
         slots=tuple(facts["slots"]),
         node=node,
+        followed_by=followed_by(state),
     )
 
 

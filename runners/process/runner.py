@@ -31,7 +31,7 @@ from runners.interface import (
 from runners.shared.capabilities import PROCESS
 from runners.shared.environment import marker, secrets_stem
 from runners.shared.host_facts import HostFacts, read_host_facts
-from runners.shared.learner_status import is_waiting
+from runners.shared.learner_status import followed_by, is_waiting
 from workbench.errors import FabricError, NotRunning, RunnerError
 from workbench.learner.host.learners import is_over
 from workbench.paths import AttemptFolder, JobFolder, LearnerFolder
@@ -163,7 +163,9 @@ class ProcessRunner(Runner):
         from runners.shared.download import download_attempt
 
         source = self._site().home.job(attempt.job_id)
-        download_attempt(self._host, source, job, attempt.attempt, contained=self.contained)
+        facts = self._host.call("learner", folder=str(source.attempt(attempt.attempt).learner(1).path))
+        goes_on = followed_by(facts["state"] or {}) is not None
+        download_attempt(self._host, source, job, attempt.attempt, contained=self.contained, goes_on=goes_on)
 
     def download_folder(self, folder: str, target: Path) -> None:
         """Download a folder of the host."""
@@ -265,7 +267,9 @@ class ProcessRunner(Runner):
             self._host.call("forget_follow", asker=self._subscriber)
 
     def leftovers(self) -> Iterator[LearnerRef]:
-        """Yield every learner that has processes on the host, of all homes."""
+        """Yield every learner that has processes on the host, of all homes, and those that its waiter is to start."""
+        for one in self._host.call("waiting_attempts", home=self.home_uuid):
+            yield LearnerRef(self.home_uuid, str(one["job"]), int(one["attempt"]), 1)
         for text in self._host.call("markers"):
             parts = text.rsplit("/", 3)
             if len(parts) == 4 and parts[2].isdigit() and parts[3].isdigit():

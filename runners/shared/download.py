@@ -35,11 +35,18 @@ class _Entry:
 
 
 def download_attempt(
-    host: Host, there: JobFolder, here: JobFolder, attempt: int, *, contained: bool = False
+    host: Host,
+    there: JobFolder,
+    here: JobFolder,
+    attempt: int,
+    *,
+    contained: bool = False,
+    goes_on: bool = False,
 ) -> None:
     """Download the folders of an attempt; each file is written atomically.
 
-    With ``contained`` the host follows links only within the folders that the job's container had mounted.
+    With ``contained`` the host follows links only within the folders that the job's container had mounted. Where it
+    ``goes_on``, results and checkpoints are left to the next attempt, which writes to them.
 
     Raises:
         BackendError: files keep changing, or the host sends files that were not requested.
@@ -51,6 +58,8 @@ def download_attempt(
         (there.checkpoints, there.checkpoints, here.checkpoints),
         (ran.logs, ran.job_state, here.attempt(attempt).logs),
     ]
+    if goes_on:
+        del triples[:2]
     try:
         for source, within, target in triples:
             download_folder(host, str(source), target, within=str(within) if contained else "")

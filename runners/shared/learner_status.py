@@ -42,7 +42,7 @@ def status_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> LearnerSt
         slots=tuple(facts["slots"]),
         node=node,
         doing=str(state.get("doing") or ""),
-        followed_by=_followed_by(state),
+        followed_by=followed_by(state),
     )
 
 
@@ -60,7 +60,8 @@ def _phase(state: Mapping[str, Any], *, alive: bool) -> LearnerPhase:
         return LearnerPhase.RUNNING if alive else LearnerPhase.LOST
 
 
-def _followed_by(state: Mapping[str, Any]) -> Followed | None:
+def followed_by(state: Mapping[str, Any]) -> Followed | None:
+    """Return the next attempt that a state names; None where it names none."""
     found = state.get("followed_by")
     try:
         return (
@@ -68,7 +69,7 @@ def _followed_by(state: Mapping[str, Any]) -> Followed | None:
             if not found
             else Followed(int(found["attempt"]), int(found["begin_us"]), float(found["delay_seconds"]))
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None  # the job may have written it itself
 
 

@@ -13,7 +13,7 @@ import pytest
 from runners.conformance.harness import LaunchedAttempt
 from runners.interface import HostRestarts
 from tests.runners.jobs import Jobs
-from workbench.learner.guard.next_attempt import FollowingAttempt, is_due
+from workbench.learner.guard.next_attempt import FollowingAttempt
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.spec import BindMount, Checkpoints, DataStore, EvaluationMetrics
 
@@ -117,9 +117,9 @@ def test_only_a_command_that_failed_by_itself_is_followed_at_its_host(
 ) -> None:
     launch = LaunchDocument({"restarts": {"done": 1, "allowed": 2}})
 
-    assert is_due(launch, found, why) is expected
-    assert not is_due(LaunchDocument({"restarts": {"done": 2, "allowed": 2}}), found, why)
-    assert not is_due(LaunchDocument({}), found, why)
+    assert launch.is_followed(found, why) is expected
+    assert not LaunchDocument({"restarts": {"done": 2, "allowed": 2}}).is_followed(found, why)
+    assert not LaunchDocument({}).is_followed(found, why)
 
 
 def test_a_home_that_was_moved_meanwhile_begins_nothing(

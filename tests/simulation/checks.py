@@ -141,10 +141,11 @@ class Checks:
             raise Violation(f"{name} was restarted {restarts} and {platform_restarts} times, of {allowed}")
         if before is not None and before[1:3] == (attempt, State.QUEUED) and state == State.PENDING:
             self._check_left_queue(job_id, attempt)
-        over = attempt if State(state) in TERMINAL else attempt - 1
         for one in self._world.all_learners():
-            if one.ref.job_id == job_id and one.ref.attempt <= over and one.may_run:
-                raise Violation(f"{name}: attempt {one.ref.attempt} is over, but {one.name} is {one.phase}")
+            # Of a job that has ended the next attempt may be its host's, too.
+            is_over = State(state) in TERMINAL or one.ref.attempt < attempt
+            if one.ref.job_id == job_id and is_over and one.may_run:
+                raise Violation(f"{name}: attempt {attempt} is {state}, but {one.name} is {one.phase}")
         if State(state) in TERMINAL and (before is None or before[2] != state):
             self._check_exit_code(job_id, attempt, state, intent, exit_code, exit_by)
 

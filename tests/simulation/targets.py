@@ -28,7 +28,6 @@ from runners.interface import (
 from tests.simulation.chance import Chance
 from tests.simulation.tasks import Scheduler, Waiters
 from workbench.job import LearnerPhase, Reason, short_id
-from workbench.learner.guard.next_attempt import is_due
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.waiter import gates as waiter_gates
 from workbench.spec import SWEEP_LABEL, JobSpec
@@ -502,7 +501,12 @@ class SimulatedTarget:
     def _record_end(self, one: Learner) -> None:
         if one.reason is not None and one.reason.code == "S204":
             one.reason = None
-        self._follow(one)
+        if self._is_followed(one):
+            self._name_next(one)
+        else:
+            self._exit(one)
+
+    def _exit(self, one: Learner) -> None:
         one.phase, one.slots = LearnerPhase.EXITED, ()
         self.world.story(
             f"{self.name}: {one.name} has ended: "
@@ -512,28 +516,48 @@ class SimulatedTarget:
         self.tell()
         self._settle_others(one)
 
-    def _follow(self, one: Learner) -> None:
-        """Have the waiter begin the next attempt of one that has failed, as its agent does, or dies in the middle."""
+    def _is_followed(self, one: Learner) -> bool:
+        """Say whether its agent has the waiter begin the next attempt."""
         found = {"exit_code": one.exit_code, "signal": one.signal, "stopped": one.stopped}
         launch = LaunchDocument({"restarts": one.restarts and asdict(one.restarts)})
         has_failed = one.exit_code != 0 or one.signal is not None
-        why = {"code": "C201"} if has_failed else None
         if one.restarts is None or one.asked or one.is_hidden or not one.ended_by_itself:
-            return
-        if not is_due(launch, found, why):
-            return
-        if self.world.chance.goes_wrong("refuse", "the waiter after a failure"):
-            return
+            return False
+        return launch.is_followed(found, {"code": "C201"} if has_failed else None)
+
+    def _name_next(self, one: Learner) -> None:
+        """Write down which attempt follows one that has failed; what comes then may not happen any more."""
+        assert one.restarts is not None
         number, delay = one.ref.attempt + 1, one.restarts.delay_seconds
-        begin_us = self.now_us() + int(delay * 1e6)
-        one.followed_by = Followed(number, begin_us, delay)
+        one.phase = LearnerPhase.STOPPING
+        one.followed_by = Followed(number, self.now_us() + int(delay * 1e6), delay)
         self.world.story(f"{self.name}: {one.name} is to be followed by attempt {number}")
-        if self.world.chance.goes_wrong("learner", "its agent dies before the next attempt waits"):
-            return
-        ref = LearnerRef(one.ref.home, one.ref.job_id, number, one.ref.learner)
-        self.restarts_within[ref.job_id] = self.scheduler.now + delay
-        after = HostRestarts(one.restarts.done + 1, one.restarts.allowed, min(2 * delay, 60.0))
-        self.hand_over([ref], one.spec, HostGates(begin_us=begin_us), after)
+        self._later(
+            one,
+            self.world.chance.between("how long a hand-over takes", 0.0, 1.0),
+            partial(self._give_next, one),
+        )
+        self.tell()
+
+    def _give_next(self, one: Learner) -> None:
+        """Give the next attempt to the waiter, unless somebody has asked for a stop, or the waiter does not take it."""
+        assert one.restarts is not None and one.followed_by is not None
+        followed = one.followed_by
+        if one.asked or self.world.chance.goes_wrong("refuse", "the waiter after a failure"):
+            one.followed_by = None
+            self._exit(one)
+        elif self.world.chance.goes_wrong("learner", "its agent dies before the next attempt waits"):
+            self._exit(one)  # the agent that takes over records the end
+        else:
+            ref = LearnerRef(one.ref.home, one.ref.job_id, followed.attempt, one.ref.learner)
+            self.restarts_within[ref.job_id] = self.scheduler.now + followed.delay_seconds
+            delay = min(2 * followed.delay_seconds, 60.0)
+            after = HostRestarts(one.restarts.done + 1, one.restarts.allowed, delay)
+            self.hand_over([ref], one.spec, HostGates(begin_us=followed.begin_us), after)
+            # A stop that comes before its end is recorded is its controller's to pass on.
+            self._later(
+                one, self.world.chance.between("how long an end takes", 0.0, 0.5), partial(self._exit, one)
+            )
 
     def _settle_others(self, one: Learner) -> None:
         """Have the agents of the others stop them, as they agree among themselves."""

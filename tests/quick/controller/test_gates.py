@@ -255,7 +255,7 @@ def test_what_is_prepared_for_its_host_is_not_under_way() -> None:
 def test_one_that_its_host_did_not_take_waits_until_those_there_are_through() -> None:
     there, b = swept("a", waits=True), swept("b")
     hold(there, b)
-    b.stays_here, b.stays_until = True, 1e9
+    b.stays_here = True
 
     assert hold(there, b) == [there]
     assert not is_given(b)
@@ -655,14 +655,16 @@ def test_one_that_a_controller_before_was_preparing_is_judged_anew(
     assert (None if wait is None else wait.gates) == expected
 
 
-def test_one_of_a_sweep_that_its_host_refused_is_offered_to_it_again_after_a_while() -> None:
-    """Those that the host has go first, and one of them may come after it."""
-    there, refused = swept("a", waits=True), swept("b")
-    refused.stays_here, refused.stays_until = True, 1e9
-    hold(there, refused)
-    assert not is_given(refused)
+@pytest.mark.parametrize("refused", [1, 3])
+def test_one_that_its_host_did_not_take_does_not_wait_for_those_there_that_come_after_it(
+    refused: int,
+) -> None:
+    """With three refusals the sweep is counted here."""
+    here = [swept(name) for name in "bcd"[:refused]]
+    for one in here:
+        one.stays_here = True
+    after, later = swept("x", waits=True), swept("y", waits=True)
+    after.spec = replace(after.spec, after=("b:completed",))
+    later.spec = replace(later.spec, after=("x:completed",))
 
-    refused.stays_until = 0.0
-    hold(there, refused)
-
-    assert is_given(refused)
+    assert hold(after, later, *here) == here[:2]

@@ -742,19 +742,38 @@ def test_an_attempt_that_its_host_has_followed_by_another_fails_and_hands_on_to_
     assert finish.restart.text == "restart 1 of 2 in 1 s, since the command ended with exit code 3"
 
 
-def test_an_attempt_that_was_followed_counts_though_fewer_are_allowed_by_now() -> None:
+def test_no_attempt_follows_beyond_the_restarts_that_there_may_be() -> None:
+    """The state may have been written by the job itself."""
     failed = exited(1, 3, followed_by=FOLLOWED)
-    finish = finish_of(decide(view(statuses=those(failed), drained=True, restarts=1, max_restarts=0)))
+    job = view(statuses=those(failed), drained=True, restarts=1, max_restarts=1)
 
-    assert finish.restart is not None
-    assert finish.restart.restarts == 2
+    assert finish_of(decide(job)).followed is None
+    watched = finish_of(decide(replace(job, is_watched=True)))
+    assert watched.followed == FOLLOWED, "a laptop that only watches does not know the limit"
+
+
+def test_what_is_asked_of_a_job_does_not_wait_for_the_files_of_an_attempt_that_was_followed() -> None:
+    failed = exited(1, 3, followed_by=FOLLOWED)
+    draining = view(State.STORING, statuses=those(failed), draining_since=NOW, max_restarts=2)
+
+    assert decide(draining).actions == ()
+    finish = finish_of(decide(replace(draining, intent=Intent.KILL)))
+    assert (finish.followed, finish.outcome.reason.text) == (FOLLOWED, "the command ended with exit code 3")
+
+
+def test_a_laptop_that_only_watches_starts_nothing() -> None:
+    lost_there = view(State.QUEUED, is_handed_over=True, is_watched=True, statuses={}, verdict=AT_HOST)
+
+    (action,) = decide(lost_there).actions
+    assert isinstance(action, SetReason)
+    assert "the laptop that it belongs to" in action.reason.text
 
 
 def test_another_attempt_than_the_next_one_is_not_taken_for_it() -> None:
     failed = exited(1, 3, followed_by=Followed(7, 5_000, 1.0))
-    finish = finish_of(decide(view(statuses=those(failed), drained=True)))
+    finish = finish_of(decide(view(statuses=those(failed), drained=True, max_restarts=1)))
 
-    assert (finish.restart, finish.followed) == (None, None)
+    assert finish.followed is None
 
 
 @pytest.mark.parametrize("intent", [Intent.NONE, Intent.KILL])

@@ -140,6 +140,8 @@ class JobSnapshot:
     """Whether a QUEUED attempt was given to its host, which starts it when its turn comes."""
     may_be_followed: bool = False
     """Whether its host may have begun the next attempt, which an observation will show."""
+    is_watched: bool = False
+    """Whether it belongs to another laptop: nothing of it is started from here."""
 
 
 @dataclass(frozen=True, slots=True)

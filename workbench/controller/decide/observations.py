@@ -6,13 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from runners.interface import LearnerRef, LearnerStatus
+from runners.interface import Followed, LearnerRef, LearnerStatus
 from workbench.job import LearnerPhase, Reason
 from workbench.learner.texts import NAME_LIMIT, clean, escaped
 from workbench.metrics.columns import LATEST_US
 from workbench.store.db.rows import LearnerRow
 
 _TEXT_CHARACTERS: Final = 4000
+
+LONGEST_BACKOFF_SECONDS: Final = 100.0
+"""A longer time before the next attempt counts as this: no back-off is so long."""
 
 _RANK: Final = {
     LearnerPhase.STARTING: 0,
@@ -67,7 +70,20 @@ def harmless(status: LearnerStatus) -> LearnerStatus:
         slots=tuple(_word(str(slot)) for slot in status.slots),
         node=_word(status.node),
         doing=clean(status.doing, _TEXT_CHARACTERS),
+        followed_by=_followed_by(status),
     )
+
+
+def _followed_by(status: LearnerStatus) -> Followed | None:
+    """Return the next attempt that a learner which is over names, within the bounds of a back-off."""
+    followed = status.followed_by
+    if followed is None or status.phase not in (LearnerPhase.EXITED, LearnerPhase.LOST):
+        return None
+    begin_us = _time(followed.begin_us)
+    if _small(followed.attempt) is None or begin_us is None:
+        return None
+    delay = followed.delay_seconds
+    return Followed(followed.attempt, begin_us, min(delay, LONGEST_BACKOFF_SECONDS) if delay > 0 else 0.0)
 
 
 def _word(text: str) -> str:

@@ -131,6 +131,13 @@ def _has_left_line(learner: LearnerStatus) -> bool:
     return not learner.waits and not learner.cut_off and (is_alive(learner) or learner.started_us is not None)
 
 
+def has_failed_by_itself(learner: LearnerStatus) -> bool:
+    """Say whether a learner's command has failed so that its host may begin another attempt."""
+    has_ended = learner.exit_code is not None or learner.signal is not None
+    is_of_platform = learner.reason is not None and learner.reason.fault is FaultOwner.PLATFORM
+    return has_ended and learner.exit_code != 0 and learner.stopped in ("", "memory") and not is_of_platform
+
+
 def never_began(learner: LearnerStatus) -> bool:
     """Say whether a learner was lost before its command started."""
     return learner.phase is LearnerPhase.LOST and learner.started_us is None
@@ -251,7 +258,11 @@ def _missing(job: JobSnapshot) -> list[int]:
 
 def _ending(job: JobSnapshot) -> Decision:
     due = _wait_ends_at(job)
-    if job.drained or not job.statuses or (due is not None and job.now >= due):
+    # What is asked of the job concerns the next attempt, which may run: the rest of this one comes beside it.
+    is_urgent = (
+        job.intent is not Intent.NONE and job.draining_since is not None and _followed(job) is not None
+    )
+    if job.drained or not job.statuses or is_urgent or (due is not None and job.now >= due):
         if _is_unclear(job) and not job.cleaned:
             if job.state in PREPARING:
                 # On record before it is removed: a controller after this one finds nothing there, and must not take
@@ -262,7 +273,7 @@ def _ending(job: JobSnapshot) -> Decision:
             return _clean_up(job)
         outcome = _outcome(job)
         followed = _followed(job)
-        is_short = not job.drained and bool(job.statuses) and job.collected_at is None
+        is_short = not (job.drained or is_urgent) and bool(job.statuses) and job.collected_at is None
         if is_short and _away_since(job) is None:
             outcome = replace(outcome, reason=_add_coming_files(outcome.reason, job.intent))
         elif is_short or job.collect_failure:
@@ -355,8 +366,11 @@ def _followed(job: JobSnapshot) -> Followed | None:
     """Return the next attempt, where the host of a job has begun it: what is asked of the job concerns that one."""
     if len(job.statuses) != 1:
         return None
-    followed = next(iter(job.statuses.values())).followed_by
-    return followed if followed is not None and followed.attempt == job.attempt + 1 else None
+    learner = next(iter(job.statuses.values()))
+    followed = None if is_alive(learner) else learner.followed_by
+    if followed is None or followed.attempt != job.attempt + 1:
+        return None
+    return followed if job.restarts < job.spec.max_restarts or job.is_watched else None
 
 
 def _outcome(job: JobSnapshot) -> Outcome:
@@ -432,7 +446,12 @@ def _starting(job: JobSnapshot) -> Decision:
         return Decision((Probe(),))
     if _comes_in_vain(job):
         return _stop(job, "kill")  # once its host confirms that it starts it no more, it has failed
-    if missing := _missing(job):
+    missing = _missing(job)
+    if missing and job.is_watched:
+        return Decision(
+            _set_reason(job, Reason("waits for the laptop that it belongs to, which starts it", "S200"))
+        )
+    if missing:
         if job.launched_at is None:
             # One that a controller before this one was preparing may be held back.
             spec = job.spec

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from runners.interface import AttemptRef, Followed, LaunchRequest, LearnerRef, LearnerStatus, StopRequest
+from runners.interface import AttemptRef, Followed, LaunchRequest, StopRequest
 from workbench.clock import now_us
 from workbench.controller.decide.errors import classify_error, sentence
 from workbench.controller.decide.messages import CallFailed, JobPurged, JournalsCollected
@@ -28,7 +28,6 @@ from workbench.controller.decide.model import (
     Transition,
     Untrack,
 )
-from workbench.controller.decide.observations import row_of
 from workbench.controller.decide.requests import RETAIN
 from workbench.controller.decide.restarts import Restart
 from workbench.controller.loop.context import AwaitedProbe, ControllerContext
@@ -38,7 +37,7 @@ from workbench.controller.loop.retention import OF_JOB
 from workbench.controller.runtime.secrets import all_secrets
 from workbench.controller.targets.backend_worker import BackendWorker, LaunchOrder
 from workbench.errors import FabricError
-from workbench.job import PREPARING, Intent, LearnerPhase, Reason, State
+from workbench.job import PREPARING, Intent, Reason, State
 from workbench.store.queries.experiments import ID_PREFIX
 from workbench.store.queries.jobs import detail, job
 from workbench.store.queries.learners import learners, save_learner
@@ -69,7 +68,9 @@ class ActionExecutor:
                 self._step(tracked, state, reason)
             case SetReason(reason):
                 with context.atomic():
-                    set_reason(context.store, tracked.row.id, reason)
+                    # A restart that its host begins keeps its time whatever else is said of it.
+                    due_us = None if tracked.restarts_at_us is None else tracked.row.next_try_us
+                    set_reason(context.store, tracked.row.id, reason, due_us)
                 self._refresh(tracked)
                 tracked.reason_changed_at = context.now()
             case StartLaunch():
@@ -171,15 +172,7 @@ class ActionExecutor:
                 ended_us=max(ends, default=None),
                 then=None if restart is None else _after(restart, outcome.reason, followed),
             )
-            if followed is not None:
-                # By this row the next controller knows that the attempt waits at its host, or runs there.
-                begun = LearnerRef(tracked.home, row.id, followed.attempt, 1)
-                save_learner(context.store, row_of(LearnerStatus(begun, LearnerPhase.STARTING, waits=True)))
-                if row.intent in (Intent.HALT, Intent.KILL):
-                    # The end of this attempt has fulfilled it, and the next one is to be stopped, too.
-                    who = tracked.asked_by or "controller"
-                    set_intent(context.store, row.id, row.intent, who=who, origin="controller")
-            if tracked.statuses and not tracked.drained:
+            if tracked.statuses and not tracked.drained and followed is None:
                 add_note(context.store, row.id, _LEFT_RECORDS)
             is_trial = row.trial is not None and (row.parent or "").startswith(ID_PREFIX)
             if outcome.state is State.COMPLETED and tracked.spec.checkpoints.at_end and not is_trial:
@@ -197,7 +190,7 @@ class ActionExecutor:
                 tracked.not_before = context.now() + restart.delay_seconds
             else:
                 tracked.begin(after, learners(context.store, row.id, followed.attempt))
-                tracked.restarts_at(followed.begin_us, context.now())
+                tracked.restarts_at(followed.begin_us, context.now() + followed.delay_seconds)
                 context.journals.follow(row.id, followed.attempt, tracked.spec.learners)
         context.watch(tracked)
         context.jobs_changed()
@@ -307,5 +300,9 @@ class ActionExecutor:
 def _after(restart: Restart, failure: Reason, followed: Followed | None) -> NextAttempt:
     due_us = now_us() + int(restart.delay_seconds * 1e6) if followed is None else followed.begin_us
     return NextAttempt(
-        Reason(restart.text, failure.code), restart.restarts, restart.platform_restarts, due_us
+        Reason(restart.text, failure.code),
+        restart.restarts,
+        restart.platform_restarts,
+        due_us,
+        is_at_host=followed is not None,
     )

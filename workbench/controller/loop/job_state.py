@@ -12,18 +12,15 @@ from workbench.controller.decide.errors import EXHAUSTED
 from workbench.controller.decide.log_policies import LogMatch
 from workbench.controller.decide.model import BackendTrouble, JobSnapshot, Operation, Preparing, StopSent
 from workbench.controller.decide.observations import absent, lost, merge, row_of, status_of
-from workbench.controller.decide.reconcile import is_alive, is_decided, never_began
+from workbench.controller.decide.reconcile import has_failed_by_itself, is_alive, is_decided, never_began
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, at_host, backoff_seconds
 from workbench.controller.decide.scheduler import AT_ITS_HOST, LinedUpJob, QueueVerdict, SlotRequest
 from workbench.controller.targets.handover import can_wait_at_host
 from workbench.job import PREPARING, TERMINAL, Intent, LearnerPhase, State
 from workbench.spec import SWEEP_LABEL, JobSpec
-from workbench.store.db.rows import JobRow, LearnerRow
+from workbench.store.db.rows import WATCHED, JobRow, LearnerRow
 from workbench.store.queries.home_queue import QueuePosition
 from workbench.values import dataclass
-
-OFFERED_AGAIN_SECONDS: Final = 30.0
-"""How long a job stays here that its host did not take, while others of its sweep are started there."""
 
 EXHAUSTED_TRIES: Final = 5
 """How often a call is tried again that the controller has too little memory or too few descriptors for."""
@@ -93,9 +90,7 @@ class TrackedJob:
     is_handed_over: bool = False
     """Whether the attempt is QUEUED at its host, which starts it."""
     stays_here: bool = False
-    """Whether its host, or what its launch needs, did not take the attempt ahead of its turn."""
-    stays_until: float = 0.0
-    """When it is offered to its host again, should others of its sweep wait there."""
+    """Whether its host, or what its launch needs, did not take the attempt ahead of its turn: it is not tried again."""
     is_from_waiter: bool = False
     """Whether its host's waiter has started the attempt and counts it for its sweep, as this controller knows."""
     has_gates: bool = False
@@ -106,6 +101,8 @@ class TrackedJob:
     """When the back-off is over after which the host begins the attempt; None where it did not follow one there."""
     restarts_within: float = 0.0
     """When it is over however a clock is set."""
+    restart_text: str = ""
+    """Why the attempt waits until then."""
     launching_wait: HostWait | None = None
     """What the launch under way gives it to its host for; None where it is to start it."""
 
@@ -201,13 +198,35 @@ class TrackedJob:
             unreachable_since=self.unreachable_since,
             never_started=self.launch_unreachable and not self.begun,
             is_handed_over=self.is_handed_over,
-            may_be_followed=not self.is_observed and self.restarts_at_host() is not None,
+            may_be_followed=not self.is_observed and self._may_be_followed(),
+            is_watched=self._is_watched,
         )
 
-    def restarts_at(self, time_us: int, now: float) -> None:
-        """Note when the host begins the attempt, which follows one that failed there; it may be told to begin now."""
-        self.restarts_at_us, self.has_gates = time_us, True
-        self.restarts_within = now + backoff_seconds(self.row.restarts, 1.0)
+    @property
+    def _is_watched(self) -> bool:
+        """Whether it belongs to another laptop, and is only looked at."""
+        return bool(self.row.target.options.get(WATCHED))
+
+    def _may_be_followed(self) -> bool:
+        """Say whether the end that is on record may lack that the host has begun the next attempt."""
+        ended = [one for one in self.statuses.values() if one.phase is LearnerPhase.EXITED]
+        if len(ended) != 1 or self.spec.learners != 1 or not has_failed_by_itself(ended[0]):
+            return False
+        return self._is_watched or self.restarts_at_host() is not None
+
+    def restarts_at(self, time_us: int, within: float) -> None:
+        """Note when the host begins the attempt, which follows one that failed there; it may be told to begin now.
+
+        Args:
+            time_us: when that is by its clock.
+            within: when it is so however any clock is set.
+        """
+        self.restarts_at_us, self.restarts_within, self.has_gates = time_us, within, True
+        self.restart_text = self.row.reason.text
+
+    def restarts_now(self) -> None:
+        """Note that nothing is waited for any more between the attempts."""
+        self.not_before = self.restarts_at_us = None
 
     def restarts_at_host(self) -> HostRestarts | None:
         """Return how the job's host begins the next attempt, should this one's command fail; None where it does not."""
@@ -220,7 +239,8 @@ class TrackedJob:
 
     def slot_request(self) -> SlotRequest:
         """Return the slots and CPUs that the job needs: none once its commands are over and it stores results."""
-        count = 0 if self.row.state is State.STORING else self.spec.learners
+        is_over = self.row.state is State.STORING and not self._is_followed
+        count = 0 if is_over else self.spec.learners
         cpus, slots = (self.spec.cpus or 0.0) * count, self.spec.gpus * count
         return SlotRequest(
             self.row.id,
@@ -234,6 +254,11 @@ class TrackedJob:
             self._ends_us(),
             is_handed_over=self.is_handed_over,
         )
+
+    @property
+    def _is_followed(self) -> bool:
+        """Whether the host has begun the next attempt, whose turn is not noted yet."""
+        return any(one.followed_by is not None for one in self.statuses.values())
 
     def _ends_us(self) -> int | None:
         """Return when the attempt is over at the latest; None where it does not run yet, or has no limit."""
@@ -346,7 +371,7 @@ class TrackedJob:
             self._exhausted(trouble, now, launching=launching)
             return
         if wait is not None and trouble.kind in ("busy", "refused", "fault"):
-            self._not_taken_ahead(trouble, now)
+            self._not_taken_ahead(trouble)
             return
         if launching and trouble.kind in ("refused", "fault"):
             # What an earlier launch of the attempt began may run, whatever kept this one from starting anything.
@@ -366,13 +391,12 @@ class TrackedJob:
         else:
             self.not_before = now + delay
 
-    def _not_taken_ahead(self, trouble: BackendTrouble, now: float) -> None:
+    def _not_taken_ahead(self, trouble: BackendTrouble) -> None:
         """Note that its host does not take the attempt before its turn: it waits here.
 
         What its preparation lacks may be there once it may start, such as a folder that the job before it makes.
         """
         self.stays_here, self.is_handed_over, self.statuses = True, False, {}
-        self.stays_until = now + OFFERED_AGAIN_SECONDS
         self.trouble = replace(trouble, kind="busy", started=False)
 
     def _exhausted(self, trouble: BackendTrouble, now: float, *, launching: bool) -> None:

@@ -507,7 +507,8 @@ class Loop:
         tracked.stands_at(queue_position(context.store, row, spec.priority))
         tracked.draw = context.concurrency.random_share()
         if row.next_try_us is not None and tracked.is_handed_over:
-            tracked.restarts_at(row.next_try_us, context.now())
+            within = context.now() + backoff_seconds(max(row.restarts - 1, 0), 1.0)
+            tracked.restarts_at(row.next_try_us, within)
         elif row.next_try_us is not None:
             # A clock that jumped must not make it wait for ever.
             left = max(0.0, (row.next_try_us - now_us()) / 1e6)

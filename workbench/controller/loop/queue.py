@@ -86,9 +86,11 @@ class Gates:
                 if verdict is None:
                     verdict = QueueVerdict(False, f"waits until {until_text(tracked.spec.begin, now)}")
                     remaining_us = left_us if remaining_us is None else min(left_us, remaining_us)
-            elif (left_us := _restarts_in_us(tracked, now, self._context.now())) > 0:
+            elif tracked.restarts_at_us is not None and self._context.now() < tracked.restarts_within:
+                # Clocks differ: the host begins by its own, and is told to by ours once that must be over.
+                left_us = int((tracked.restarts_within - self._context.now()) * 1e6)
                 gates = replace(gates, begin_us=tracked.restarts_at_us)
-                verdict = QueueVerdict(False, tracked.row.reason.text)
+                verdict = QueueVerdict(False, tracked.restart_text)
                 remaining_us = left_us if remaining_us is None else min(left_us, remaining_us)
             if not gates.are_closed and tracked.gates is not None and tracked.gates.are_closed:
                 tracked.stays_here = False  # what its preparation lacked may be there now
@@ -96,11 +98,6 @@ class Gates:
             if sweep is not None and tracked.spec.at_most is not None:
                 gates = HostGates(gates.begin_us, gates.after, sweep.limit_of(tracked))
                 verdict = verdict or sweep.admit(tracked)
-                if tracked.stays_here and gates.limit is not None:
-                    # Those of its sweep that its host has go first, and may come after it.
-                    stays_us = int((tracked.stays_until - self._context.now()) * 1e6)
-                    tracked.stays_here = stays_us > 0
-                    remaining_us = stays_us if remaining_us is None else min(stays_us, remaining_us)
             tracked.gates = gates
             if verdict is not None and not verdict.never:
                 is_given = self._goes_ahead(tracked, gates, at_hosts, ahead)
@@ -111,7 +108,7 @@ class Gates:
                 tracked.verdict = verdict
         if remaining_us is None:
             return free, None
-        return free, self._context.now() + max(0.0, min(remaining_us / 1e6, CLOCK_SECONDS))
+        return free, self._context.now() + min(remaining_us / 1e6, CLOCK_SECONDS)
 
     def judge_anew(self, unjudged: Sequence[TrackedJob]) -> None:
         """Set the verdicts of jobs that a controller before this one was launching, perhaps ahead of their turn.
@@ -254,7 +251,7 @@ class _Sweep:
         self._context = context
         self._is_of_one_host = _are_at_one_host(jobs, context.uuid)
         """Whether one host sees all of it; else it is counted here, those that hosts have among them."""
-        launched = [one for one in jobs if one.is_launched]
+        launched = [one for one in jobs if one.is_launched and not self._is_blocked(one)]
         # What a controller before this one has launched may run, though nobody has seen it since.
         under_way = [one for one in launched if not _is_at_host(one) or (one.is_on_its_way and one.begun)]
         self._from_waiter = {one.attempt for one in under_way if one.is_from_waiter}
@@ -262,9 +259,25 @@ class _Sweep:
         """The attempts that are under way, or are started from here now."""
         self._count = len(under_way if self._is_of_one_host else launched)
         """How many are under way, or come before the next one."""
-        self._has_some_at_host = any(_is_at_host(one) and not _waits_for_time(one) for one in jobs)
+        self._has_some_at_host = any(
+            _is_at_host(one) and not _waits_for_time(one) and not self._is_blocked(one) for one in jobs
+        )
         self._completed: dict[AttemptRef, bool] = {}
         self._limits: dict[int, SweepLimit] = {}
+
+    def _is_blocked(self, tracked: TrackedJob) -> bool:
+        """Say whether a job at its host comes after one that has to be started from here first.
+
+        The host can start none such: were those of its sweep that are here to wait for it, all would wait for ever.
+        """
+        if not tracked.spec.after or not _is_at_host(tracked):
+            return False
+        before = (self._context.jobs.get(dependency.partition(":")[0]) for dependency in tracked.spec.after)
+        return any(
+            self._is_blocked(one) if _is_at_host(one) else one.row.state is State.QUEUED
+            for one in before
+            if one is not None
+        )
 
     def admit(self, tracked: TrackedJob) -> QueueVerdict | None:
         """Count a waiting job that nothing else holds back; return its verdict, None where it may start now.
@@ -423,13 +436,6 @@ def _begins_in_us(tracked: TrackedJob, now: int) -> int:
     """Return how long a job still waits for its time, 0 or less where it waits for none."""
     begin = iso_us(tracked.spec.begin) if tracked.spec.begin else None
     return 0 if begin is None else begin - now
-
-
-def _restarts_in_us(tracked: TrackedJob, now: int, elapsed: float) -> int:
-    """Return how long a job's host still waits before it begins its next attempt, as far as clocks agree."""
-    if tracked.restarts_at_us is None:
-        return 0
-    return min(tracked.restarts_at_us - now, int((tracked.restarts_within - elapsed) * 1e6))
 
 
 def _sweep(tracked: TrackedJob) -> str:

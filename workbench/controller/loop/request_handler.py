@@ -27,7 +27,7 @@ from workbench.store.queries.home_queue import KIND as QUEUE
 from workbench.store.queries.home_queue import queue_position
 from workbench.store.queries.jobs import job
 from workbench.store.queries.requests import add_request, pending_requests, settle_request
-from workbench.store.updates.jobs import new_attempt, set_intent
+from workbench.store.updates.jobs import new_attempt, set_intent, set_reason
 
 Track = Callable[[JobRow], TrackedJob]
 """Begins to track a job."""
@@ -143,8 +143,10 @@ class RequestHandler:
             case StartNow():
                 with context.atomic():
                     settle_request(store, request.id, DONE)
+                    assert row is not None
+                    set_reason(store, job_id, row.reason)  # the time of the next try goes with it
                 if job_id in context.jobs:
-                    context.jobs[job_id].not_before = context.jobs[job_id].restarts_at_us = None
+                    context.jobs[job_id].restarts_now()
                     context.queue_stale = True  # where its host waits for that time it is told of it
             case Reorder():
                 with context.atomic():

@@ -12,6 +12,7 @@ import json
 import os
 import select
 import signal
+import sys
 
 from workbench.learner.guard import spawn
 from workbench.learner.guard.requests import LearnerLimits, LearnerStop, Requests
@@ -534,7 +535,7 @@ class Guard:
             why = self._upload_results(self._upload_worker, why)
         self._await_records()
         if self._launch.restarts:
-            self._have_followed(why)
+            self._begin_next_attempt(why)
         self._state.document.update(phase="exited", stall="", reason=why)
         while not self._state.write(durable=True) and not state.is_removed(
             self._folder, self._folder_descriptor
@@ -547,22 +548,28 @@ class Guard:
         self._state.clear()
         self._scribe.await_end(_SCRIBE_END_SECONDS)
 
-    def _have_followed(self, why: dict[str, Any] | None) -> None:
+    def _begin_next_attempt(self, why: dict[str, Any] | None) -> None:
         """Have the host begin the next attempt, where one follows that is the host's to begin.
 
         Its number is on the disk first: whoever sees it knows that this attempt is not the last one, and that the next
         one may have been given away.
         """
-        from workbench.learner.guard.next_attempt import FollowingAttempt, is_due
+        document = self._state.document
+        try:
+            if self._is_removed or not self._launch.is_followed(document, why) or state.is_stop(self._folder):
+                return
+            from workbench.learner.guard.next_attempt import FollowingAttempt
 
-        request = state.read_stop(self._folder)
-        is_asked = bool(request) and request.get("kind") != state.FINISH
-        if self._is_removed or is_asked or not is_due(self._launch, self._state.document, why):
-            return
-        following = FollowingAttempt(self._folder, self._launch, self._secrets)
-        self._state.document.update(reason=why, followed_by=following.followed_by)
-        if not (self._state.write(durable=True) and following.give_to_waiter()):
-            del self._state.document["followed_by"]
+            following = FollowingAttempt(self._folder, self._launch, self._secrets)
+            document.update(reason=why, followed_by=following.followed_by)
+            if self._state.write(durable=True) and following.give_to_waiter():
+                return
+        except (
+            Exception
+        ) as error:  # whatever it is, this attempt's end is recorded, and the controller restarts it
+            sys.stderr.write("the next attempt is not begun from here: %r\n" % error)
+            sys.stderr.flush()
+        document.pop("followed_by", None)
 
     def _save_again(self) -> None:
         """Have a scribe look whether the file system kept all of the output."""

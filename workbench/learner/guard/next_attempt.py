@@ -18,6 +18,7 @@ from workbench.learner.journal import state
 from workbench.learner.platform import system
 from workbench.learner.platform.errors import Failure, of_os_error
 from workbench.learner.platform.files import make_folders, touch, write_files
+from workbench.learner.queue.channel import poke
 from workbench.learner.queue.home_waiter import UNANSWERED, HomeWaiter
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
@@ -33,31 +34,12 @@ _OF_THIS_ATTEMPT = ("FABRIC_GUARD", "FABRIC_ENVIRONMENT", state.LOCK_VARIABLE)
 """Variables of an agent that the waiter, and the agents of other attempts, do not get from it."""
 
 
-def is_due(launch: LaunchDocument, found: Mapping[str, Any], why: Mapping[str, Any] | None) -> bool:
-    """Say whether another attempt follows that is the host's to begin. Pure.
-
-    Faults of the platform have restarts of their own, which the controller counts, and who was stopped stays so.
-
-    Args:
-        launch: the launch document.
-        found: the learner's state.
-        why: why it failed; None where it did not.
-    """
-    restarts = launch.restarts
-    if not restarts or why is None or launch.learners != 1:
-        return False
-    has_ended = found.get("exit_code") is not None or found.get("signal") is not None
-    is_its_own = found.get("stopped") in ("", "memory") and not str(why.get("code") or "").startswith("S")
-    is_left = int(restarts.get("done") or 0) < int(restarts.get("allowed") or 0)
-    return has_ended and found.get("exit_code") != 0 and is_its_own and is_left
-
-
 class FollowingAttempt:
     """The attempt after one whose command has failed.
 
     Args:
         folder: the learner's folder.
-        launch: its launch document, in which :func:`is_due` has found ``restarts``.
+        launch: its launch document, which has ``restarts``.
         secrets: the content of its file of secrets.
     """
 
@@ -87,7 +69,10 @@ class FollowingAttempt:
             waiter = self._waiter()
             waiter.reach()
             document = self._prepare()
+            if state.is_stop(self._folder):
+                return False
             waiter.give(self._ticket(document), self._secrets)
+            self._pass_stop_on()
         except (Failure, OSError, KeyError, TypeError, ValueError) as error:
             failure = of_os_error(error) if isinstance(error, OSError) else error
             text = failure.message if isinstance(failure, Failure) else repr(failure)
@@ -95,6 +80,12 @@ class FollowingAttempt:
             sys.stderr.flush()
             return isinstance(failure, Failure) and failure.kind == UNANSWERED
         return True
+
+    def _pass_stop_on(self) -> None:
+        """Ask the next attempt to stop where this one was asked to meanwhile: nobody else may do so for long."""
+        if state.is_stop(self._folder):
+            state.ask_to_stop(self._moved(self._folder), state.read_stop(self._folder))
+            poke(self._launch.home)
 
     def _waiter(self) -> HomeWaiter:
         *program, _, _ = self._launch.document["guard"]  # ``guard`` and the folder
@@ -116,7 +107,9 @@ class FollowingAttempt:
         document = self.document()
         folder = self._moved(self._folder)
         environment = document["env"]
-        make_folders([folder, environment["LOG_DIR"]])
+        self._check_environment()
+        # The command may have removed what the launch had made.
+        make_folders([folder, environment["LOG_DIR"], *(self._restarts.get("folders") or ())])
         lock = state.take_lock(folder)
         if lock is None:
             raise Failure("try_again", "somebody else has its lock")
@@ -134,6 +127,22 @@ class FollowingAttempt:
             os.close(lock)
         return document
 
+    def _check_environment(self) -> None:
+        """See that what the command starts with is there.
+
+        Raises:
+            Failure: its Python, or what is mounted, is gone.
+        """
+        packages = state.read_object(os.path.join(self._attempt_dir, "environment.json"))
+        needed = [str(packages.get("python") or ""), *(source for source, _ in self._links)]
+        for path in needed:
+            if os.path.isabs(path) and not os.path.exists(path):
+                raise Failure("missing", "%s is not there any more" % path)
+
+    @property
+    def _links(self) -> list[tuple[str, str]]:
+        return [(str(source), str(name)) for source, name in self._restarts.get("links") or ()]
+
     def _bring_code(self, folder: str) -> None:
         """Have the code of the job in a folder, as it was submitted, with the links to what is mounted there."""
         archive, code_hash = (
@@ -144,7 +153,7 @@ class FollowingAttempt:
             unpack(archive if code_hash else "", folder)
         elif not copy_code(os.path.dirname(archive), code_hash, [folder]):
             raise Failure("missing", "the code of the job is not at this host any more")
-        for source, name in self._restarts.get("links") or ():
+        for source, name in self._links:
             path = os.path.join(folder, name)
             make_folders([os.path.dirname(path)])
             os.symlink(source, path)

@@ -97,6 +97,7 @@ class HostOperations:
             "leave_line": self._leave_line,
             "hand_over": self._hand_over,
             "withdraw": _withdraw,
+            "waiting_attempts": _waiting_attempts,
             "queue": self._read_queue,
             "prospects": _prospects,
             "data_copies": _data_copies,
@@ -271,6 +272,17 @@ def _withdraw(home: str, job: str, attempt: int) -> None:
 
     with contextlib.suppress(Failure):  # there is no waiter, so it starts nothing
         channel.ask(home, {"act": "withdraw", "job": job, "attempt": attempt}, channel.REACH_SECONDS)
+
+
+def _waiting_attempts(home: str) -> List[Dict[str, Any]]:
+    """Return the attempts of a home that wait here for their turn, each with its job; none where there is no waiter."""
+    from workbench.learner.queue import channel
+
+    try:
+        waiting: List[Dict[str, Any]] = channel.ask(home, {"act": "list"}, channel.POKE_SECONDS)["waiting"]
+    except Failure:
+        return []
+    return waiting
 
 
 def _write_files(files: Mapping[str, str], mode: int = 0o600) -> None:

@@ -70,6 +70,23 @@ class LaunchDocument:
         """What every process of the learner carries in ``FABRIC_LEARNER``."""
         return "%s/%s/%d/%d" % (self.home, self.job, self.attempt, self.learner)
 
+    def is_followed(self, found: Mapping[str, Any], why: Mapping[str, Any] | None) -> bool:
+        """Say whether another attempt follows the learner's end that is the host's to begin.
+
+        Faults of the platform have restarts of their own, which the controller counts, and who was stopped stays so.
+
+        Args:
+            found: the learner's state.
+            why: why it failed; None where it did not.
+        """
+        restarts = self.restarts
+        if not restarts or why is None or self.learners != 1:
+            return False
+        has_ended = found.get("exit_code") is not None or found.get("signal") is not None
+        is_its_own = found.get("stopped") in ("", "memory") and not str(why.get("code") or "").startswith("S")
+        is_left = int(restarts.get("done") or 0) < int(restarts.get("allowed") or 0)
+        return has_ended and found.get("exit_code") != 0 and is_its_own and is_left
+
     def secret_values(self) -> dict[str, str]:
         """Return all that the file of secrets holds, credentials of data stores too; nothing where none is named.
 

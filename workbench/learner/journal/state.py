@@ -411,6 +411,12 @@ def read_stop(folder: str) -> dict[str, Any]:
         return {} if is_unknown else {"kind": "halt"}
 
 
+def is_stop(folder: str) -> bool:
+    """Say whether somebody has asked for this learner to be stopped; to finish is no such request."""
+    request = read_stop(folder)
+    return bool(request) and request.get("kind") != FINISH
+
+
 def read_decision(attempt_dir: str) -> dict[str, Any]:
     """Return which learner's exit decided the attempt; empty as long as none has."""
     return read_object(os.path.join(attempt_dir, _DECISION))

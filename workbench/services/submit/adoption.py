@@ -127,7 +127,8 @@ def _found(
     folder: PurePosixPath,
     submitted: Mapping[str, Any],
 ) -> AdoptableJob:
-    spec, attempt = spec_from_json(submitted["spec"]), int(submitted["attempt"])
+    spec = spec_from_json(submitted["spec"])
+    attempt = _last_attempt(host, folder, int(submitted["attempt"]))
     learners = [folder / f"attempt-{attempt}" / f"learner-{number}" for number in range(1, spec.learners + 1)]
     return AdoptableJob(
         options=options,
@@ -141,6 +142,18 @@ def _found(
         recorded=submitted["recorded"],
         alive=any(host.call("learner", folder=str(learner))["alive"] for learner in learners),
     )
+
+
+def _last_attempt(host: Host, folder: PurePosixPath, attempt: int) -> int:
+    """Return the last attempt of a job that its host has begun by itself after the one that was launched."""
+    from runners.shared.learner_status import followed_by
+
+    while True:
+        state = host.call("read_object", path=str(folder / f"attempt-{attempt}" / "learner-1" / "state.json"))
+        following = followed_by(state or {})
+        if following is None or following.attempt != attempt + 1:
+            return attempt
+        attempt = following.attempt
 
 
 def _is_named(found: AdoptableJob, text: str) -> bool:

@@ -233,7 +233,8 @@ def _why_left(store: Store, ref: LearnerRef) -> str:
         return "the store knows no such job; `fabric doctor --rebuild` may"
     if row.deleted_us is not None:
         return "its job was deleted"
-    if ref.attempt != row.attempt or is_over(row):
+    # Of an open job the host may have begun the next attempt.
+    if ref.attempt < row.attempt or is_over(row):
         return "its attempt is over"
     return ""
 

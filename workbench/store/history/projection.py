@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from workbench.job import TERMINAL, Intent, State
+from workbench.job import TERMINAL, Intent, LearnerPhase, State
 from workbench.store.db.database import Store
 from workbench.store.db.rows import dump
 from workbench.store.history.job_file import read_job_document, row_from
@@ -99,6 +99,8 @@ def _step(store: Store, job_id: str, event: Event) -> None:
     shared = (state, *_reason(event), event.get("exit_code"), event.get("exit_by", ""))
     _step_attempt(store, job_id, event, shared)
     started, ended = event.get("started_us"), event.get("ended_us")
+    then = event.get("then") or {}
+    is_at_host = bool(then.get("at_host"))
     if state in TERMINAL and ended is None:
         ended = event["time"]
     if state is State.PROCESSING and started is None:
@@ -114,14 +116,20 @@ def _step(store: Store, job_id: str, event: Event) -> None:
             started,
             ended,
             event["time"],
-            state in TERMINAL,
+            state in TERMINAL and not is_at_host,
             job_id,
             attempt,
         ),
     )
     _transition(store, job_id, attempt, event, "state", state)
-    if then := event.get("then"):
-        _attempt(store, job_id, {**{key: event[key] for key in ("time", "who", "origin")}, **then})
+    if then:
+        origin = {key: event[key] for key in ("time", "who", "origin")}
+        _attempt(store, job_id, {**origin, **then})
+        if is_at_host:
+            # By this row it is known that the attempt was handed over.
+            phase = LearnerPhase.STARTING.value
+            begun = {"attempt": then["attempt"], "learner": 1, "phase": phase, "text": f"learner 1 {phase}"}
+            _learner(store, job_id, {**origin, **begun})
 
 
 def _correct_end(store: Store, job_id: str, event: Event) -> None:

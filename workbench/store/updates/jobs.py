@@ -32,6 +32,8 @@ class NextAttempt:
     platform_restarts: int
     due_us: int
     """It is not tried before that moment."""
+    is_at_host: bool = False
+    """Whether its host has begun it: its learner waits there, or runs, and what is asked of the job concerns it."""
 
 
 @lru_cache(maxsize=1)
@@ -129,6 +131,8 @@ def step(
             write_changed_spec(store.home, job_id, attempt + 1, None)
             counted = _counted(attempt + 1, then.reason, then.restarts, then.platform_restarts)
             known["then"] = counted | {"next_try_us": then.due_us}
+            if then.is_at_host:
+                known["then"]["at_host"] = True
         record(store, job_id, event | {key: value for key, value in known.items() if value})
 
 
