@@ -83,9 +83,13 @@ def waits_there(ground: Ground, job_id: str, reason: str = "") -> JobRow:
 class OlderWaiter:
     """Has the name of a home's waiter, and knows the requests of the first format alone."""
 
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str, *, holds: bool = False) -> None:
+        """Take its name; one that ``holds`` answers nobody before it is to go on."""
         self._socket = channel.WaiterSocket(home)
         self._is_over = threading.Event()
+        self._goes_on = threading.Event()
+        if not holds:
+            self.go_on()
         self._thread = threading.Thread(target=self._serve)
         self.refused = 0
 
@@ -94,11 +98,17 @@ class OlderWaiter:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.go_on()
         self._is_over.set()
         self._thread.join()
         self._socket.close()
 
+    def go_on(self) -> None:
+        """Answer from now on."""
+        self._goes_on.set()
+
     def _serve(self) -> None:
+        self._goes_on.wait()
         while not self._is_over.is_set():
             poll = select.poll()
             self._socket.register(poll)

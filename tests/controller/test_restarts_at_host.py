@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
 from workbench.data.code.snapshot import take_snapshot
 from workbench.job import State
+from workbench.learner.journal.state import ask_to_stop
 from workbench.learner.platform.system import read_bytes
 from workbench.paths import Home
 from workbench.spec import BindMount
@@ -312,3 +314,51 @@ def test_a_resume_while_it_waits_for_the_next_attempt_begins_that_at_once(
     )
     assert isinstance(first_ended, int) and isinstance(last_started, int)
     assert last_started - first_ended < 30_000_000
+
+
+def test_a_stop_during_the_hand_over_reaches_whatever_is_begun(
+    ground: Ground, end: Path, order: Path
+) -> None:
+    """Its host has no controller then that could pass it on."""
+    again = f"[ -e {order} ] && {{ echo again; exec sleep 600; }}; {noting(order, 'it')}; exit 3"
+    job_id = first(ground, end, again, max_restarts=1)
+    kill_controller(ground)
+    folder = ground.learner(job_id).path
+    with OlderWaiter(ground.uuid, holds=True) as waiter:
+        end.touch()
+        until(lambda: "followed_by" in recorded(ground, job_id, 1), "the next attempt to be named")
+        ask_to_stop(str(folder), {"kind": "kill", "by": "a test"})
+        waiter.go_on()
+        ran(ground, job_id, 1)
+        assert waiter.refused == 0, "nothing was given to it"
+
+    assert "followed_by" not in recorded(ground, job_id, 1)
+    assert not (ground.learner(job_id, 2).path / "state.json").exists()
+
+
+def test_what_its_command_has_removed_is_there_for_the_next_attempt(ground: Ground, end: Path) -> None:
+    command = (
+        "[ -d $RESULT_DIR ] && ls -d $RESULT_DIR $CHECKPOINT_DIR; rmdir $RESULT_DIR $CHECKPOINT_DIR; exit 3"
+    )
+    job_id = first(ground, end, command, max_restarts=1)
+    kill_controller(ground)
+    end.touch()
+
+    ran(ground, job_id, 2)
+    assert len(ground.output(job_id, 2).splitlines()) == 3
+
+
+def test_an_attempt_whose_python_is_gone_is_left_to_the_controller(
+    ground: Ground, end: Path, tmp_path: Path
+) -> None:
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    job_id = first(ground, end, "exit 3", max_restarts=1, recorded={"python": str(python)})
+    kill_controller(ground)
+    python.unlink()
+    end.touch()
+
+    ran(ground, job_id, 1)
+    assert "followed_by" not in recorded(ground, job_id, 1)
+    assert "is not there any more" in (ground.learner(job_id).path / "guard.log").read_text()

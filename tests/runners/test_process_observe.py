@@ -12,12 +12,13 @@ import pytest
 
 from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt
-from runners.interface import AttemptRef, LearnerRef, LearnerStatus
+from runners.interface import AttemptRef, Followed, LearnerRef, LearnerStatus
 from runners.process import observe
 from runners.process.observe import lost
-from runners.shared.learner_status import status_of
+from runners.shared.learner_status import followed_by, status_of
 from tests.runners.jobs import HOME, Jobs
 from tests.support.waiting import until
+from workbench.controller.decide.observations import harmless
 from workbench.errors import RunnerError
 from workbench.job import LearnerPhase
 from workbench.learner.host import learners
@@ -298,3 +299,47 @@ def test_attempts_of_another_host_are_simply_not_there(jobs: Jobs) -> None:
 
     assert jobs.runner().observe([attempt], timeout_seconds=0).seen == ()
     assert isinstance(jobs.host, LocalHost)
+
+
+def test_a_lost_learner_still_names_the_attempt_that_its_host_has_begun() -> None:
+    ref = LearnerRef(HOME, "training-abcdefghj", 1, 1)
+    state = {"boot_id": "before", "followed_by": {"attempt": 2, "begin_us": 7, "delay_seconds": 1.0}}
+
+    status = lost(ref, {"state": state, "slots": ()}, "now", "node")
+
+    assert status.phase is LearnerPhase.LOST
+    assert status.followed_by == Followed(2, 7, 1.0)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        "2",
+        {"attempt": 2},
+        {"attempt": "x", "begin_us": 1},
+        {"attempt": 2, "begin_us": float("inf"), "delay_seconds": 1},
+    ],
+)
+def test_what_names_no_next_attempt_is_none(found: object) -> None:
+    assert followed_by({"followed_by": found}) is None
+
+
+@pytest.mark.parametrize(
+    ("phase", "followed", "expected"),
+    [
+        pytest.param(LearnerPhase.EXITED, Followed(2, 7, 1.0), Followed(2, 7, 1.0), id="ended"),
+        pytest.param(LearnerPhase.RUNNING, Followed(2, 7, 1.0), None, id="it runs"),
+        pytest.param(LearnerPhase.EXITED, Followed(2, 10**24, 1.0), None, id="a time that is none"),
+        pytest.param(LearnerPhase.EXITED, Followed(1 << 40, 7, 1.0), None, id="a number that is none"),
+        pytest.param(LearnerPhase.EXITED, Followed(2, 7, 1e9), Followed(2, 7, 100.0), id="no back-off"),
+        pytest.param(
+            LearnerPhase.EXITED, Followed(2, 7, float("nan")), Followed(2, 7, 0.0), id="not a number"
+        ),
+    ],
+)
+def test_the_next_attempt_that_a_state_names_is_taken_within_bounds(
+    phase: LearnerPhase, followed: Followed, expected: Followed | None
+) -> None:
+    status = LearnerStatus(LearnerRef(HOME, "training-abcdefghj", 1, 1), phase, followed_by=followed)
+
+    assert harmless(status).followed_by == expected

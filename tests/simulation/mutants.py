@@ -165,13 +165,6 @@ MUTANTS: Final = (
         "        if followed is not None and job.intent is Intent.NONE:\n",
         "a job that is stopped ends, though its host has begun its next attempt",
     ),
-    Mutant(
-        "followed-unseen",
-        "workbench/controller/decide/reconcile.py",
-        "_await_observation(job) if job.may_be_followed else _ending(job)",
-        "_ending(job)",
-        "an end on record counts before the host has said whether it has begun the next attempt",
-    ),
 )
 
 

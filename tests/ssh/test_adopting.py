@@ -77,6 +77,28 @@ def test_a_job_is_taken_over_by_a_second_laptop_when_the_first_is_gone(
     assert not any(b"FABRIC_LEARNER" in _environment(pid) for pid in processes_of(box.user))
 
 
+def test_a_job_whose_host_has_begun_its_next_attempt_is_taken_over_with_that(
+    box: Box, first: Fabric, home: Home, second_home: Home
+) -> None:
+    again = "test -e $RESULT_DIR/once && { echo again; exec sleep 600; }; touch $RESULT_DIR/once; exit 3"
+    flags = ("--backend", box.address, "--set", "max_restarts=1")
+    job = first("run", "-d", "-q", *flags, "--", "sh", "-c", f"echo ready; sleep 1; {again}").stdout.strip()
+    until(lambda: "ready" in printed(home, job), "the job to run")
+    first("controller", "stop")
+    (folder,) = box.user.home.glob(f".fabric/*/*/jobs/{job}")
+    output = folder / "attempt-2" / "learner-1" / "output.log"
+    until(lambda: output.exists() and "again" in output.read_text(), "the next attempt")
+
+    there = str(second_home.path)
+    (listed,) = first.json("adopt", box.address, "--json", FABRIC_HOME=there)
+    assert (listed["attempt"], listed["alive"]) == (2, True)
+    first("adopt", box.address, job, FABRIC_HOME=there)
+    first("halt", job, FABRIC_HOME=there)
+
+    ended = first.json("show", job, "--json", FABRIC_HOME=there)
+    assert (ended["state"], ended["attempt"]) == ("HALTED", 2)
+
+
 def test_a_job_in_a_container_is_taken_over_as_one_of_processes_is(
     engine_box: Box, first: Fabric, home: Home, second_home: Home
 ) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from runners.interface import HostWait
 from tests.quick.controller.values import HOME, learner, lost, row, spec, those
 from workbench.controller.decide.model import BackendTrouble, Operation, StartLaunch, Stop
 from workbench.controller.decide.reconcile import decide
-from workbench.controller.loop.job_state import TrackedJob
+from workbench.controller.loop.job_state import REFUSED_TRIES, TrackedJob
 from workbench.job import LearnerPhase, Reason, State
+
+REFUSAL = BackendTrouble("refused", Reason("no rights now", "C104"))
 
 
 def test_a_learner_that_is_launched_again_is_not_over_when_its_news_come_after_the_end_of_the_launch() -> (
@@ -49,3 +52,39 @@ def test_what_an_earlier_launch_began_is_not_forgotten_when_a_later_one_fails_be
     assert tracked.fault is not None
     assert tracked.fault.started
     assert decide(tracked.snapshot(1.0)).actions == (Stop("kill", 0.0),)
+
+
+def ahead(*, begun: bool) -> TrackedJob:
+    """A job that is being given to its host; of a launch before it no answer may have come."""
+    tracked = TrackedJob(row(State.PENDING), spec(), HOME)
+    tracked.begun = begun
+    tracked.call(Operation.LAUNCH)
+    tracked.launching_wait = HostWait("waits for abc")
+    return tracked
+
+
+def test_a_host_that_refuses_a_job_ahead_of_its_turn_does_not_have_it() -> None:
+    tracked = ahead(begun=False)
+    tracked.call_failed(REFUSAL, 0.0)
+
+    assert tracked.stays_here
+    assert tracked.trouble is not None
+    assert tracked.trouble.kind == "busy"
+
+
+def test_a_refusal_says_nothing_of_a_launch_before_it_that_was_not_answered() -> None:
+    """Its host may have started the job meanwhile."""
+    tracked = ahead(begun=True)
+    for _ in range(REFUSED_TRIES):
+        tracked.operation, tracked.launching_wait = Operation.LAUNCH, HostWait("waits for abc")
+        tracked.call_failed(REFUSAL, 0.0)
+        assert not tracked.stays_here
+        assert tracked.fault is None
+        assert tracked.trouble is not None
+        assert tracked.trouble.kind == "unreachable"
+
+    tracked.operation, tracked.launching_wait = Operation.LAUNCH, HostWait("waits for abc")
+    tracked.call_failed(REFUSAL, 0.0)
+
+    assert tracked.fault is not None
+    assert tracked.fault.started, "what it may have begun is ended first"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.stored_jobs import SUBMITTED_US, add_job, make_detail
 from workbench.errors import CannotWrite, FabricError, InputMissing, UnknownName
-from workbench.job import Intent, Reason, State
+from workbench.job import Intent, LearnerPhase, Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.queries.jobs import (
@@ -24,9 +24,11 @@ from workbench.store.queries.jobs import (
     revision,
     transitions,
 )
+from workbench.store.queries.learners import learners
 from workbench.store.queries.requests import add_request
 from workbench.store.updates.deletion import mark_deleted
 from workbench.store.updates.jobs import (
+    NextAttempt,
     add_note,
     annotate,
     insert_job,
@@ -349,3 +351,25 @@ def test_jobs_are_found_by_name_id_label_and_tag(home: Home) -> None:
         assert found("%_") == ["100%_done"]  # these are no wildcards
         assert found("nothing") == []
         assert len(find_jobs(store, (), limit=2)) == 2
+
+
+@pytest.mark.parametrize("intent", [Intent.NONE, Intent.HALT, Intent.KILL, Intent.DELETE])
+def test_an_attempt_that_its_host_has_begun_waits_there_from_the_end_of_the_one_before_it_on(
+    store: Store, intent: Intent
+) -> None:
+    """All of that is one line of the history: who is killed after a line loses none of it."""
+    row = add_job(store, "a")
+    run_to(store, row.id, State.PENDING, State.PROCESSING, State.STORING)
+    if intent is not Intent.NONE:
+        set_intent(store, row.id, intent)
+    lines = store.home.job(row.id).events.read_text().count("\n")
+
+    following = NextAttempt(Reason("again"), 1, 0, 99, is_at_host=True)
+    step(store, row.id, 1, State.FAILED, Reason("x"), exit_code=3, then=following)
+
+    assert store.home.job(row.id).events.read_text().count("\n") == lines + 1
+    after = job(store, row.id)
+    assert after is not None
+    assert (after.attempt, after.state, after.intent, after.next_try_us) == (2, State.QUEUED, intent, 99)
+    (learner,) = learners(store, row.id, 2)
+    assert (learner.learner, learner.phase, learner.reason) == (1, LearnerPhase.STARTING, None)

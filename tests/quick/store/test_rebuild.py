@@ -87,9 +87,9 @@ class Life:
             return
         state = self.random.choice(sorted(LEGAL_STEPS[row.state]))
         code = self.random.choice([None, 0, 3])
-        then = (
-            self.random.choice([None, NextAttempt(self.words(), 1, 2, 99)]) if state is State.FAILED else None
-        )
+        at_host = NextAttempt(self.words(), 1, 2, 99, is_at_host=True)
+        follows = [None, NextAttempt(self.words(), 1, 2, 99), at_host]
+        then = self.random.choice(follows) if state is State.FAILED else None
         step(
             self.store,
             row.id,

@@ -25,6 +25,9 @@ from workbench.values import dataclass
 EXHAUSTED_TRIES: Final = 5
 """How often a call is tried again that the controller has too little memory or too few descriptors for."""
 
+REFUSED_TRIES: Final = 5
+"""How often a launch ahead of its turn is tried again that is refused after one without an answer."""
+
 
 @dataclass(slots=True)
 class TrackedJob:
@@ -371,8 +374,12 @@ class TrackedJob:
             self._exhausted(trouble, now, launching=launching)
             return
         if wait is not None and trouble.kind in ("busy", "refused", "fault"):
-            self._not_taken_ahead(trouble)
-            return
+            if not self.begun:
+                self._not_taken_ahead(trouble)
+                return
+            if self.tries < REFUSED_TRIES:
+                # A launch before, of which no answer came, may have given it to its host.
+                trouble = replace(trouble, kind="unreachable")
         if launching and trouble.kind in ("refused", "fault"):
             # What an earlier launch of the attempt began may run, whatever kept this one from starting anything.
             self.fault = replace(trouble, started=trouble.started or self.begun)
