@@ -107,9 +107,10 @@ class World:
     # What others ask
 
     def story(self, text: str) -> None:
-        """Add a line to the story."""
+        """Add a line to the story; the home has another path each time."""
         if self._keeps_story:
-            self.lines.append(f"{self.scheduler.now - 1000:9.3f}  {text}")
+            line = text.replace(str(self.home.path), "HOME")
+            self.lines.append(f"{self.scheduler.now - 1000:9.3f}  {line}")
 
     def sleep(self, seconds: float) -> None:
         """Let the current task wait."""
