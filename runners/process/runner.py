@@ -268,8 +268,9 @@ class ProcessRunner(Runner):
 
     def leftovers(self) -> Iterator[LearnerRef]:
         """Yield every learner that has processes on the host, of all homes, and those that its waiter is to start."""
-        for one in self._host.call("waiting_attempts", home=self.home_uuid):
-            yield LearnerRef(self.home_uuid, str(one["job"]), int(one["attempt"]), 1)
+        if self._site().python:  # no waiter is anywhere else
+            for one in self._host.call("waiting_attempts", home=self.home_uuid):
+                yield LearnerRef(self.home_uuid, str(one["job"]), int(one["attempt"]), 1)
         for text in self._host.call("markers"):
             parts = text.rsplit("/", 3)
             if len(parts) == 4 and parts[2].isdigit() and parts[3].isdigit():
