@@ -490,3 +490,31 @@ def test_an_image_that_is_removed_while_the_job_before_it_runs_is_its_reason(
         State.FAILED,
         f"The image {own_image} was removed in the meantime.",
     )
+
+
+def test_containers_of_a_sweep_go_on_within_its_limit_while_no_controller_is_there(
+    ground: Ground, tmp_path: Path
+) -> None:
+    end = tmp_path / "end"
+    keys = {"image": BUSYBOX, "at_most": 1, "labels": {"sweep": "s"}}
+    wait = f"echo ready; while [ ! -e {end} ]; do sleep 0.1; done"
+    begun = ground.submit(wait, target=PROCESS, at_most=1, labels={"sweep": "s"})
+    ground.prints(begun, "ready")
+    jobs = [ground.submit(f"sleep 0.2; {then}", **keys) for then in ("exit 3", "true", "true")]
+    for job_id in jobs:
+        await_given(ground, job_id)
+    kill(answers(ground.home).pid)
+    assert [job_id for job_id in jobs if at_the_engine(job_id)] == []
+    end.touch()
+
+    for job_id in jobs:
+        await_phase(ground, job_id, "exited")
+    assert status(ground.home) is None
+    ends = [int(str(state_of(ground, one)["ended_us"])) for one in (begun, *jobs)]
+    starts = [int(str(state_of(ground, one)["started_us"])) for one in jobs]
+    assert all(before <= after for before, after in zip(ends, starts, strict=False)), (
+        "one at a time, in their order"
+    )
+
+    ensure_controller(ground.home)
+    assert [ground.ends(job_id).exit_code for job_id in jobs] == [3, 0, 0]

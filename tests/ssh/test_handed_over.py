@@ -276,3 +276,31 @@ def test_a_job_that_fails_is_tried_again_with_its_gpu_and_secrets_with_the_lapto
     assert (row.state, row.restarts) == (State.COMPLETED, 2)
     assert row.started_us == json.loads(last.read_text())["started_us"]
     assert [ground.output(job_id, number) for number in (1, 2, 3)] == ["ready\n"] * 3
+
+
+def test_a_sweep_goes_on_within_its_limit_with_the_laptop_off(box: Box, ground: Ground) -> None:
+    user = box.user
+    order = Path(user.home) / "order"
+    keys = {"at_most": 1, "labels": {"sweep": "s"}}
+    holder = ground.submit(HOLD, **keys)
+    ground.prints(holder, "ready")
+    names = {"late": 40, "first": 70, "second": 60}
+    jobs = {
+        name: give(
+            ground, user, f"echo {name} >> {order}; sleep 0.2; exit 3", gpus=0, priority=priority, **keys
+        )
+        for name, priority in names.items()
+    }
+    close_the_lid(box, ground)
+    assert not order.exists()
+    let_go(user, ground, holder)
+
+    until(lambda: all(state_of(user, ground, one).get("phase") == "exited" for one in jobs.values()))
+    assert status(ground.home) is None and not box.daemon.listens()
+    assert order.read_text().split() == ["first", "second", "late"]
+    ends = [state_of(user, ground, one)["ended_us"] for one in (holder, jobs["first"], jobs["second"])]
+    starts = [state_of(user, ground, jobs[name])["started_us"] for name in ("first", "second", "late")]
+    assert all(int(str(before)) <= int(str(after)) for before, after in zip(ends, starts, strict=True))
+
+    open_the_lid(box, ground)
+    assert {ground.ends(one).exit_code for one in jobs.values()} == {3}
