@@ -30,10 +30,11 @@ from workbench.errors import BackendUnreachable
 from workbench.learner.host.learners import markers
 from workbench.learner.host.machine import secret_folder
 from workbench.learner.journal import state
-from workbench.learner.platform import lease_holders, leases, processes, system
+from workbench.learner.platform import lease_holders, leases, process_table, processes, system
 from workbench.learner.platform.errors import Failure
 from workbench.learner.queue import channel
 from workbench.learner.queue.entries import read_entries
+from workbench.learner.waiter import fork_server
 from workbench.learner.waiter.waiter import main as waiter_main
 
 Homes = Callable[..., WaitingHome]
@@ -1185,3 +1186,114 @@ def test_waiters_are_killed_at_random_instants(
         assert ran - every == Counter(), seed
         assert set(every - ran) <= stopped, seed
         notes.unlink()
+
+
+# Agents that are forked
+
+
+def fork_servers(home: WaitingHome) -> list[int]:
+    """List the processes of a home's waiter that fork agents."""
+    waiter = home.waiter()
+    return [
+        pid
+        for pids in markers("FABRIC_GUARD_ROOM").values()
+        for pid in pids
+        if process_table.read()[pid].parent == waiter
+    ]
+
+
+def a_fork_server(home: WaitingHome) -> int:
+    """Wait until the waiter has one, which is ready."""
+
+    def ready() -> list[int]:
+        found = fork_servers(home)
+        return [pid for pid in found if system.read_text(f"/proc/{pid}/comm").strip() == fork_server.NAME]
+
+    (pid,) = until(ready, "a process that forks agents")
+    return pid
+
+
+def test_agents_of_several_attempts_are_forked_by_one_process(home: WaitingHome, busy: leases.Lease) -> None:
+    jobs = [home.wait(f"{SHOW}; {FOREVER}") for _ in range(2)]
+    server = a_fork_server(home)
+    busy.release()
+
+    agents = [job.until_running()["pid"] for job in jobs]
+    table = process_table.read()
+    assert [table[pid].parent for pid in agents] == [server, server]
+    for job, pid in zip(jobs, agents, strict=True):
+        assert pid in markers("FABRIC_GUARD")[job.marker()]
+        assert b"FABRIC_GUARD_ROOM" not in system.read_bytes(f"/proc/{pid}/environ")
+        assert (job.folder() / "guard.log").exists()
+
+
+def test_a_forked_agent_holds_what_is_its_own_alone(home: WaitingHome, busy: leases.Lease) -> None:
+    jobs = [home.wait(f"{SHOW}; {FOREVER}") for _ in range(2)]
+    a_fork_server(home)
+    busy.release()
+    for job in jobs:
+        job.until_running()
+    assert {"GPU-1", "GPU-2"} <= held()
+
+    (jobs[0].folder() / "stop.json").write_text('{"kind": "kill"}')
+    jobs[0].until_over()
+
+    until(lambda: len(held() & {"GPU-1", "GPU-2"}) == 1, "its GPU to be free")
+    assert not jobs[0].status()["alive"]
+    assert jobs[1].status()["alive"]
+
+
+def test_one_attempt_alone_has_no_process_that_forks(home: WaitingHome, busy: leases.Lease) -> None:
+    job = home.wait()
+
+    assert fork_servers(home) == []
+    busy.release()
+    assert job.until_over()["exit_code"] == 0
+
+
+def test_a_process_that_forks_ends_with_its_waiter_and_its_agents_go_on(
+    home: WaitingHome, busy: leases.Lease
+) -> None:
+    jobs = [home.wait(f"{SHOW}; {FOREVER}") for _ in range(2)]
+    server = a_fork_server(home)
+    busy.release()
+    for job in jobs:
+        job.until_running()
+
+    os.kill(home.waiter(), signal.SIGKILL)
+
+    until(lambda: not system.start_ticks(server), "it to end")
+    assert all(job.status()["alive"] for job in jobs)
+
+
+def test_attempts_start_though_the_process_that_forks_was_killed(
+    home: WaitingHome, busy: leases.Lease
+) -> None:
+    jobs = [home.wait(f"{SHOW}; echo end") for _ in range(3)]
+    os.kill(a_fork_server(home), signal.SIGKILL)
+    busy.release()
+
+    assert [job.until_over()["exit_code"] for job in jobs] == [0, 0, 0]
+    assert [job.output().count("end") for job in jobs] == [1, 1, 1]
+
+
+def test_attempts_start_once_though_the_process_that_forks_does_not_answer(
+    home: WaitingHome, busy: leases.Lease
+) -> None:
+    jobs = [home.wait(f"{SHOW}; echo end") for _ in range(2)]
+    server = a_fork_server(home)
+    os.kill(server, signal.SIGSTOP)
+    busy.release()
+
+    assert [job.until_over()["exit_code"] for job in jobs] == [0, 0]
+    until(lambda: not system.start_ticks(server), "it to be killed")
+    assert [job.output().count("end") for job in jobs] == [1, 1]
+    until(lambda: not held() & {"GPU-1", "GPU-2"}, "what it was sent to be free")
+
+
+def test_a_marker_without_room_is_an_agent_of_its_own(home: WaitingHome, busy: leases.Lease) -> None:
+    server = fork_server.ForkServer(str(home.folder / "log"))
+    environment = {"FABRIC_GUARD": "x" * 400}
+
+    assert server.start(["python3", "agent", "guard", "/folder"], environment, "/log", [3]) == 0
+    server.close()

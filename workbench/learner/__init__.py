@@ -90,8 +90,8 @@ at the end; command lines have their secrets overwritten::
 Every process of a learner carries ``FABRIC_LEARNER=<home uuid>/<job id>/<attempt>/<learner>`` in its environment.
 ``fabric``'s own calls into a learner: ``python agent.pyz guard LEARNER_DIR`` starts it (with ``FABRIC_AGENT_LOCK`` it
 inherits the lock of that folder under this descriptor), ``python agent.pyz host`` serves frames on stdin and stdout,
-``python agent.pyz waiter HOME_DIR HOME`` starts a home's prepared learners at their turn, and ``python agent.pyz
-version`` prints the version.
+``python agent.pyz waiter HOME_DIR HOME`` starts a home's prepared learners at their turn, of several by forks of a
+``python agent.pyz fork-server NUMBER``, and ``python agent.pyz version`` prints the version.
 """
 
 from workbench.learner.report import checkpoint, hparams, progress, report, should_stop

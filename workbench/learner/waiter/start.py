@@ -17,7 +17,9 @@ from workbench.learner.platform import leases, run, system
 from workbench.learner.platform.errors import Failure
 from workbench.learner.platform.files import write_files
 from workbench.learner.queue import allocation
+from workbench.learner.queue.home_waiter import WAITER_LOG
 from workbench.learner.waiter.attempts import AGENT_LOG, WaitingAttempt, WaitingLearner
+from workbench.learner.waiter.fork_server import ForkServer
 
 _NEEDS_NONE = ("storing", "exited")
 """The phases of learners whose commands are over."""
@@ -47,11 +49,19 @@ class AttemptStart:
         self._home = home
         self._folder = folder
         self._cpus = CpuChooser()
-
+        self._fork_server = ForkServer(os.path.join(folder, WAITER_LOG))
         self.holders: List[str] = []
         """The folders of the learners that had reserved CPUs when that was looked at last."""
         self._sweeps: Dict[str, str] = {}
         """By folder: to which sweep a learner that lives belongs; empty for none."""
+
+    def warm(self) -> None:
+        """Make ready for the start of several attempts, one soon after the other."""
+        self._fork_server.warm()
+
+    def close(self) -> None:
+        """Give all back that starts need; agents go on."""
+        self._fork_server.close()
 
     def fits(self, attempt: WaitingAttempt) -> bool:
         """Say whether what this home's learners have reserved leaves the CPUs that an attempt asks for."""
@@ -141,7 +151,9 @@ class AttemptStart:
         descriptors = [learner.lock, *(number for one in held for number in one.descriptors())]
         output = os.path.join(learner.folder, AGENT_LOG)
         try:
-            learner.agent = run.spawn(document["guard"], environment, "/", output, descriptors)
+            learner.agent = self._fork_server.start(
+                document["guard"], environment, output, descriptors
+            ) or run.spawn(document["guard"], environment, "/", output, descriptors)
         except (Failure, OSError, ValueError) as error:
             # Once one has an agent, the others must have theirs, or the attempt fails.
             if _passes(error) and not any(one.agent for one in attempt.learners):

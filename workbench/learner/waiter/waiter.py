@@ -130,6 +130,7 @@ class Waiter:
         """Give all back: locks and entries are free, and states go on to say that their learners wait."""
         self._socket.close()
         self._changes.close()
+        self._start.close()
         for line in self._lines.values():
             line.queue.close()
 
@@ -244,6 +245,8 @@ class Waiter:
                 line.queue.adopt(line.folder, self._home, ticket.job, entry)
             line.renew(attempt)
         self._is_changed = True
+        if len(self._waiting) > 1:
+            self._start.warm()
 
     def _make_room(self, learners: int) -> None:
         """Refuse more learners than there may be files open, each of which has a lock."""
