@@ -179,7 +179,7 @@ class ForkServer:
         self._log = log
         """Where the server says what goes wrong."""
         self._requests: Optional[socket.socket] = None
-        self._pid = 0
+        self._pid = self._ticks = 0
         self._is_ready = False
         self._is_given_up = False
         command = system.read_bytes("/proc/self/cmdline").split(b"\0")[:-1]
@@ -203,6 +203,7 @@ class ForkServer:
             self._is_given_up = True
             ours.close()
         else:
+            self._ticks = system.start_ticks(self._pid)
             ours.settimeout(ANSWER_SECONDS)
             self._requests = ours
         finally:
@@ -251,8 +252,9 @@ class ForkServer:
             # Whatever it has forked is never told to begin; with it go the locks and leases that it was sent.
             self.close()
             self._is_given_up = True
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
+            if system.start_ticks(self._pid) == self._ticks:  # the pid may be somebody else's by now
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._pid, signal.SIGKILL)
             return 0
         finally:
             os.close(wait)
