@@ -313,7 +313,7 @@ def test_a_resume_while_it_waits_for_the_next_attempt_begins_that_at_once(
         recorded(ground, job_id, 7)["started_us"],
     )
     assert isinstance(first_ended, int) and isinstance(last_started, int)
-    assert last_started - first_ended < 30_000_000
+    assert last_started - first_ended < 45_000_000, "63 s of back-offs, a quarter less at best"
 
 
 def test_a_stop_during_the_hand_over_reaches_whatever_is_begun(
