@@ -8,6 +8,7 @@ turn for GPUs and CPUs has come. Only who has launched the attempt knows whether
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -48,6 +49,7 @@ class FollowingAttempt:
         self._launch = launch
         self._secrets = secrets
         self._restarts: dict[str, Any] = dict(launch.restarts or {})
+        self._environment = {key: value for key, value in os.environ.items() if key not in _OF_THIS_ATTEMPT}
         self._attempt_dir = os.path.dirname(folder)
         self._job_dir = os.path.dirname(self._attempt_dir)
         self._number = launch.attempt + 1
@@ -72,28 +74,30 @@ class FollowingAttempt:
             if state.is_stop(self._folder):
                 return False
             waiter.give(self._ticket(document), self._secrets)
-            self._pass_stop_on()
         except (Failure, OSError, KeyError, TypeError, ValueError) as error:
             failure = of_os_error(error) if isinstance(error, OSError) else error
             text = failure.message if isinstance(failure, Failure) else repr(failure)
             sys.stderr.write("attempt %d is not begun from here: %s\n" % (self._number, text))
             sys.stderr.flush()
-            return isinstance(failure, Failure) and failure.kind == UNANSWERED
+            if not (isinstance(failure, Failure) and failure.kind == UNANSWERED):
+                return False
+        # From here on the waiter has it, or may have it: nothing that fails takes that back.
+        self._pass_stop_on()
         return True
 
     def _pass_stop_on(self) -> None:
         """Ask the next attempt to stop where this one was asked to meanwhile: nobody else may do so for long."""
         if state.is_stop(self._folder):
-            state.ask_to_stop(self._moved(self._folder), state.read_stop(self._folder))
+            with contextlib.suppress(OSError):  # a folder that takes nothing: the controller asks it again
+                state.ask_to_stop(self._moved(self._folder), state.read_stop(self._folder))
             poke(self._launch.home)
 
     def _waiter(self) -> HomeWaiter:
         *program, _, _ = self._launch.document["guard"]  # ``guard`` and the folder
         home_dir = os.path.dirname(os.path.dirname(self._job_dir))
-        environment = {name: value for name, value in os.environ.items() if name not in _OF_THIS_ATTEMPT}
         leases_folder = str(self._restarts["ticket"]["leases_folder"])
         argv = [*program, "waiter", home_dir]
-        return HomeWaiter(self._launch.home, home_dir, argv, environment, leases_folder)
+        return HomeWaiter(self._launch.home, home_dir, argv, self._environment, leases_folder)
 
     def _prepare(self) -> dict[str, Any]:
         """Make the folders of the next attempt and what lies in them; return its launch document.
@@ -182,7 +186,6 @@ class FollowingAttempt:
     def _ticket(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Return the ticket of the next attempt, from what that of the launch would have been."""
         ticket: dict[str, Any] = dict(self._restarts["ticket"])
-        environment = {name: value for name, value in os.environ.items() if name not in _OF_THIS_ATTEMPT}
         stem = "%s.%s-%d" % (
             self._launch.home,
             document["env"]["LEARNER_NAME_PREFIX"],
@@ -199,7 +202,7 @@ class FollowingAttempt:
             "lease": {**ticket["lease"], "attempt": self._number},
             "begin_us": self._begin_us,
             "longest_seconds": self._delay_seconds,
-            "environment": environment,
+            "environment": self._environment,
             "learners": [learner],
         }
 
