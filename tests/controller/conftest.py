@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -90,3 +91,15 @@ def own_ground(home: Home) -> Iterator[Ground]:
     made = Ground(home)
     yield made
     made.clean_up()
+
+
+@pytest.fixture
+def end(tmp_path: Path) -> Path:
+    """Once this file is there, the first job ends."""
+    return tmp_path / "end"
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> Path:
+    """The file in which jobs, and attempts, note that they run."""
+    return tmp_path / "order"

@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
@@ -22,7 +21,6 @@ from workbench.job import State
 from workbench.learner.platform.errors import Failure
 from workbench.learner.platform.system import now_us
 from workbench.learner.queue import channel
-from workbench.paths import Home
 from workbench.store.db.rows import JobRow
 from workbench.store.queries.home_queue import QueuePosition, ask_for_position
 from workbench.store.queries.jobs import transitions
@@ -32,22 +30,9 @@ ALL = 1000.0
 
 
 @pytest.fixture
-def ground(home: Home) -> Iterator[Ground]:
-    made = Ground(home)
-    yield made
-    made.clean_up()
-
-
-@pytest.fixture
-def end(tmp_path: Path) -> Path:
-    """Once this file is there, the first job ends."""
-    return tmp_path / "end"
-
-
-@pytest.fixture
-def order(tmp_path: Path) -> Path:
-    """The file in which jobs note that they run."""
-    return tmp_path / "order"
+def ground(own_ground: Ground) -> Ground:
+    """A home of the test's own: its waiter is known by the home's name."""
+    return own_ground
 
 
 def first(ground: Ground, end: Path, then: str = "true", **keys: object) -> str:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,28 +27,15 @@ from workbench.data.code.snapshot import take_snapshot
 from workbench.job import State
 from workbench.learner.journal.state import ask_to_stop
 from workbench.learner.platform.system import read_bytes
-from workbench.paths import Home
 from workbench.spec import BindMount
+from workbench.store.db.rows import JobRow
 from workbench.store.queries.jobs import transitions
 
 
 @pytest.fixture
-def ground(home: Home) -> Iterator[Ground]:
-    made = Ground(home)
-    yield made
-    made.clean_up()
-
-
-@pytest.fixture
-def end(tmp_path: Path) -> Path:
-    """Once this file is there, the first job ends."""
-    return tmp_path / "end"
-
-
-@pytest.fixture
-def order(tmp_path: Path) -> Path:
-    """The file in which attempts note that they run."""
-    return tmp_path / "order"
+def ground(own_ground: Ground) -> Ground:
+    """A home of the test's own: its waiter is known by the home's name."""
+    return own_ground
 
 
 def fails_until(order: Path, attempt: int) -> str:
@@ -70,6 +56,15 @@ def ran(ground: Ground, job_id: str, attempt: int) -> None:
         lambda: recorded(ground, job_id, attempt).get("phase") == "exited",
         lambda: f"attempt {attempt}: {recorded(ground, job_id, attempt)}, 1: {recorded(ground, job_id, 1)}",
     )
+
+
+def stopped(ground: Ground, job_id: str, kind: str) -> JobRow | None:
+    """Stop a job in its second attempt; return its row, None once it is deleted."""
+    ground.ask(job_id, kind)
+    if kind == "delete":
+        until(lambda: not ground.home.job(job_id).path.exists(), lambda: log_of(ground.home))
+        return None
+    return ground.ends(job_id, 2)
 
 
 def states(ground: Ground, job_id: str) -> list[str]:
@@ -207,12 +202,8 @@ def test_the_next_attempt_is_stopped_where_it_waits(
     ground.prints(other, "ready")
     ground.reaches(job_id, State.QUEUED, attempt=2)
 
-    ground.ask(job_id, kind)
-
-    if kind == "delete":
-        until(lambda: not ground.home.job(job_id).path.exists(), lambda: log_of(ground.home))
-    else:
-        row = ground.ends(job_id, 2)
+    row = stopped(ground, job_id, kind)
+    if row is not None:
         assert (row.state, row.started_us) == (State.HALTED, None)
         assert recorded(ground, job_id, 2)["phase"] == "exited"
     release.touch()
@@ -230,12 +221,8 @@ def test_a_stop_that_was_asked_for_in_ignorance_of_the_next_attempt_stops_that(
     ground.prints(job_id, "again", attempt=2)
     assert ground.row(job_id).attempt == 1
 
-    ground.ask(job_id, kind)
-
-    if kind == "delete":
-        until(lambda: not ground.home.job(job_id).path.exists(), lambda: log_of(ground.home))
-    else:
-        row = ground.ends(job_id, 2)
+    row = stopped(ground, job_id, kind)
+    if row is not None:
         assert (row.state, row.exit_by) == (State.HALTED, kind)
         assert "1 FAILED" in states(ground, job_id)
     until(lambda: ground.processes() == [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -63,10 +63,9 @@ report(loss=hparams()["x"])
 
 
 @pytest.fixture
-def ground(home: Home) -> Iterator[Ground]:
-    made = Ground(home)
-    yield made
-    made.clean_up()
+def ground(own_ground: Ground) -> Ground:
+    """A home of the test's own: its waiter is known by the home's name."""
+    return own_ground
 
 
 @pytest.fixture
