@@ -68,7 +68,7 @@ class ActionExecutor:
                 self._step(tracked, state, reason)
             case SetReason(reason):
                 with context.atomic():
-                    # A restart that its host begins keeps its time whatever else is said of it.
+                    # A restart that its host begins keeps its time whatever reason is shown.
                     due_us = None if tracked.restarts_at_us is None else tracked.row.next_try_us
                     set_reason(context.store, tracked.row.id, reason, due_us)
                 self._refresh(tracked)
@@ -260,7 +260,7 @@ class ActionExecutor:
         last = tracked.attempt
         numbers = [*range(1, last.attempt + 1)]
         if tracked.restarts_at_host() is not None:
-            numbers.insert(0, last.attempt + 1)  # it may be there, where what tells of it is gone
+            numbers.insert(0, last.attempt + 1)  # it may be there though its record is gone
         attempts = [AttemptRef(last.home, last.job_id, number, last.learners) for number in numbers]
         self._worker(tracked).remove(attempts, deleted=True)
 

@@ -218,7 +218,7 @@ class TrackedJob:
         return self._is_watched or self.restarts_at_host() is not None
 
     def restarts_at(self, time_us: int, within: float) -> None:
-        """Note when the host begins the attempt, which follows one that failed there; it may be told to begin now.
+        """Note when the host begins the attempt, which follows one that failed there; it can be asked to begin now.
 
         Args:
             time_us: when that is by its clock.

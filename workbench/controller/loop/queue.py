@@ -87,7 +87,7 @@ class Gates:
                     verdict = QueueVerdict(False, f"waits until {until_text(tracked.spec.begin, now)}")
                     remaining_us = left_us if remaining_us is None else min(left_us, remaining_us)
             elif tracked.restarts_at_us is not None and self._context.now() < tracked.restarts_within:
-                # Clocks differ: the host begins by its own, and is told to by ours once that must be over.
+                # Clocks differ: the host begins by its own clock, and is asked to by ours once that must be over.
                 left_us = int((tracked.restarts_within - self._context.now()) * 1e6)
                 gates = replace(gates, begin_us=tracked.restarts_at_us)
                 verdict = QueueVerdict(False, tracked.restart_text)

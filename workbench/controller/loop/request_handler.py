@@ -147,7 +147,7 @@ class RequestHandler:
                     set_reason(store, job_id, row.reason)  # the time of the next try goes with it
                 if job_id in context.jobs:
                     context.jobs[job_id].restarts_now()
-                    context.queue_stale = True  # where its host waits for that time it is told of it
+                    context.queue_stale = True  # a host that waits for that time gets the change
             case Reorder():
                 with context.atomic():
                     settle_request(store, request.id, DONE)
