@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
+import socket
 import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +62,14 @@ def run(python: str, environment: dict[str, str]):  # type: ignore[no-untyped-de
 def run_ranks(python: str, environment: dict[str, str]):  # type: ignore[no-untyped-def]
     """Run lines of Python as three processes of one trial; return exit code, output and errors by rank."""
 
-    def ran(code: str, size: int = 3) -> list[tuple[int, str, str]]:
+    def ran(code: str, ranks: Sequence[int] = range(3)) -> list[tuple[int, str, str]]:
         begin = (
             "import determined as det\n"
             "distributed = det.core.DistributedContext.from_torch_distributed()\n"
             "rank = distributed.rank\n"
             "core = det.core.init(distributed=distributed)\n"
         )
-        world = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "GROUP_RANK": "0"}
+        world = {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "GROUP_RANK": "0"}
         processes = [
             subprocess.Popen(
                 [python, "-c", begin + code],
@@ -81,7 +84,7 @@ def run_ranks(python: str, environment: dict[str, str]):  # type: ignore[no-unty
                     "LOCAL_RANK": str(rank),
                 },
             )
-            for rank in range(size)
+            for rank in ranks
         ]
         try:
             outputs = [process.communicate(timeout=patience()) for process in processes]
@@ -91,6 +94,12 @@ def run_ranks(python: str, environment: dict[str, str]):  # type: ignore[no-unty
         return [(process.returncode, *output) for process, output in zip(processes, outputs, strict=True)]
 
     return ran
+
+
+def name_of_first_context(environment: Mapping[str, str]) -> str:
+    named_by = ("FABRIC_LEARNER", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
+    text = "\0".join(environment.get(name, "") for name in named_by)
+    return f"{hashlib.sha256(text.encode()).hexdigest()[:24]}-0"
 
 
 def reported(tmp_path: Path) -> list[dict[str, object]]:
@@ -863,6 +872,41 @@ def test_processes_of_a_trial_give_one_another_what_they_have(run_ranks: Any) ->
     gathered = [{"rank": 0}, {"rank": 1}, {"rank": 2}]
     for rank, (_, output, _) in enumerate(ran):
         assert output.strip() == str([[0, 10, 20], gathered if rank == 0 else None, "of 0", b"x"])
+
+
+def test_nothing_is_left_of_how_processes_met(run_ranks: Any, environment: dict[str, str]) -> None:
+    with tempfile.TemporaryDirectory(prefix="fab-") as folder:  # short: the path of a socket has 107 bytes
+        environment["TMPDIR"] = folder
+
+        ran = run_ranks(
+            "import os\n"
+            "if rank == 0:\n    print(os.listdir(os.environ['TMPDIR']) == ['fabric-trials-%d' % os.getuid()])\n"
+            "distributed.allgather(1)\n"
+        )
+
+        assert ran[0][:2] == (0, "True\n"), ran
+        assert not any(Path(folder).iterdir())
+
+
+def test_a_socket_of_another_user_is_not_believed(run_ranks: Any, environment: dict[str, str]) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can become another user")
+    with tempfile.TemporaryDirectory(prefix="fab-") as folder:
+        environment["TMPDIR"] = folder
+        own = Path(folder, f"fabric-trials-{os.getuid()}")
+        own.mkdir(mode=0o700)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+            door.bind(str(own / name_of_first_context(environment)))
+            os.seteuid(65534)
+            try:
+                door.listen()  # who listens is noted here
+            finally:
+                os.seteuid(0)
+
+            (code, _, errors), *_ = run_ranks("", ranks=[1])
+
+    assert code == 1
+    assert "PermissionError: the socket of rank 0 of this trial is another user's" in errors
 
 
 def test_a_process_that_ends_is_named_to_the_others(run_ranks: Any) -> None:

@@ -23,6 +23,8 @@ RETRY_SECONDS = 0.05
 PATH_MAX = 100
 """Of a socket's path, in bytes; the kernel takes 107."""
 _LENGTH = struct.Struct("!Q")
+_CREDENTIALS = struct.Struct("iII")
+"""pid, uid and gid of the process at the other end of a socket: unix(7), SO_PEERCRED."""
 _NAMED_BY = ("FABRIC_LEARNER", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
 """Variables that are alike in all processes of a trial and differ in those of another."""
 
@@ -83,11 +85,10 @@ class DistributedContext:
         self._peers: dict[int, socket.socket] = {}
         number, DistributedContext._made = DistributedContext._made, DistributedContext._made + 1
         if self.size > 1:
-            path = os.path.join(_own_folder(), _name(number))
             if self.rank == 0:
-                self._wait_for_others(path)
+                self._wait_for_others(_name(number))
             else:
-                self._join(path)
+                self._join(_name(number))
 
     @classmethod
     def from_torch_distributed(cls, chief_ip: str | None = None) -> DistributedContext:
@@ -213,12 +214,9 @@ class DistributedContext:
     broadcast_local = broadcast
     allgather_local = allgather
 
-    def _wait_for_others(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+    def _wait_for_others(self, name: str) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
-            door.bind(path)
-            self._path = path
+            self._path = _bind(door, name)
             atexit.register(self._remove_socket)
             door.listen(self.size)
             until = time.monotonic() + MEET_SECONDS
@@ -231,7 +229,10 @@ class DistributedContext:
                     raise TimeoutError(
                         "these ranks did not come within %d seconds: %s" % (MEET_SECONDS, ", ".join(missing))
                     ) from None
-                self._greet(peer)
+                if _is_own(peer):
+                    self._greet(peer)
+                else:
+                    peer.close()
 
     def _greet(self, peer: socket.socket) -> None:
         peer.settimeout(None)
@@ -243,18 +244,21 @@ class DistributedContext:
             )
         self._peers[rank] = peer
 
-    def _join(self, path: str) -> None:
+    def _join(self, name: str) -> None:
         until = time.monotonic() + MEET_SECONDS
         while True:
             peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
-                peer.connect(path)
+                peer.connect(os.path.join(_own_folder(), name))
             except (FileNotFoundError, ConnectionRefusedError):
                 peer.close()
                 if time.monotonic() > until:
                     raise TimeoutError("rank 0 did not come within %d seconds" % MEET_SECONDS) from None
                 time.sleep(RETRY_SECONDS)
                 continue
+            if not _is_own(peer):
+                peer.close()
+                raise PermissionError("the socket of rank 0 of this trial is another user's")
             self._peers[0] = peer
             self._send(0, pickle.dumps((self.rank, self.size)))
             return
@@ -274,6 +278,7 @@ class DistributedContext:
         if self._path:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
+                os.rmdir(os.path.dirname(self._path))  # refused while another trial's socket is there
             self._path = ""
 
 
@@ -331,11 +336,36 @@ def _read(peer: socket.socket, who: str) -> bytes:
     return exactly(int(_LENGTH.unpack(exactly(_LENGTH.size))[0]))
 
 
+def _is_own(peer: socket.socket) -> bool:
+    """Whether the other process is this user's, as far as the system tells: what it sends is unpickled."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True  # the folder is this user's alone
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return bool(_CREDENTIALS.unpack(credentials)[1] == os.getuid())
+
+
+def _bind(door: socket.socket, name: str) -> str:
+    """Bind a socket in this user's folder, which another trial that ends may remove at any moment; return its path."""
+    until = time.monotonic() + MEET_SECONDS
+    while True:
+        try:
+            path = os.path.join(_own_folder(), name)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            door.bind(path)
+        except FileNotFoundError:
+            if time.monotonic() > until:
+                raise
+        else:
+            return path
+
+
 def _own_folder() -> str:
     """Return a folder that only this user can enter: what arrives there is unpickled.
 
     Raises:
         PermissionError: somebody else has made it.
+        FileNotFoundError: another trial that ended has just removed it.
     """
     for parent in (tempfile.gettempdir(), "/tmp"):
         folder = os.path.join(parent, "fabric-trials-%d" % os.getuid())
