@@ -38,13 +38,25 @@ def traces() -> Traces:
 
 
 def left_behind(before: Traces, after: Traces, most: int = 5) -> list[str]:
-    """Return a line for each kind of which there is more than before, with the first few of them."""
+    """Return a line for each kind of which there is more than before, with the first few of them.
+
+    A process that a test ended and started again, as parts of a cluster, is there as before.
+    """
     lines = []
     for kind, held in after.items():
-        if new := sorted(held - before[kind]):
+        new = held - before[kind]
+        if kind == "processes":
+            ended = {_command(process) for process in before[kind] - held}
+            new = frozenset(process for process in new if _command(process) not in ended)
+        if new:
             more = f", and {len(new) - most} more" if len(new) > most else ""
-            lines.append(f"{len(new)} {kind}: {', '.join(new[:most])}{more}")
+            lines.append(f"{len(new)} {kind}: {', '.join(sorted(new)[:most])}{more}")
     return lines
+
+
+def _command(process: str) -> str:
+    """Return what follows the pid."""
+    return process.partition(" ")[2]
 
 
 def _names(folder: str) -> list[str]:

@@ -182,6 +182,13 @@ def test_what_a_run_leaves_behind_is_named_by_kind_and_the_first_few() -> None:
     assert left_behind(before, before) == []
 
 
+def test_a_process_that_was_started_again_is_not_left_behind() -> None:
+    before = {"processes": frozenset({"10 kubelet --config a", "11 etcd"})}
+    after = {"processes": frozenset({"20 kubelet --config a", "11 etcd", "21 etcd", "22 sleep 9"})}
+
+    assert left_behind(before, after) == ["2 processes: 21 etcd, 22 sleep 9"]
+
+
 MARKED = """
 import pytest
 @pytest.mark.unsteady("two threads meet")
