@@ -13,9 +13,11 @@ from runners.container.plan import network_name
 from runners.interface import AttemptRef, Observation
 from runners.shared.environment import secrets_stem
 from runners.shared.host_facts import HostFacts
+from runners.shared.learner_status import followed_by
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase, learner_name
 from workbench.learner.guard.container_command import EXIT_NOT_STARTED, EXIT_REMOVED
+from workbench.paths import AttemptFolder
 
 ORDER_SECONDS: Final = 10.0
 """How long clean-up waits for an engine that hangs: meanwhile no status of any learner is reported."""
@@ -92,9 +94,18 @@ class AttemptCleanup:
         models = [str(folder.model(number)) for number in range(1, attempt.learners + 1)]
         environment = self._host.call("read_object", path=str(folder.path / "environment.json")) or {}
         image = str((environment.get("image") or {}).get("id") or "")
-        if image:
-            shared = [str(job.results), str(job.checkpoints), str(job.data), str(folder.job_state)]
-            restore_ownership(self._host, engine, [*shared, *models], image)
+        if not image:
+            return
+        own = [str(folder.job_state), *models]
+        shared = [str(job.results), str(job.checkpoints), str(job.data)]
+        # The next attempt may run already, and writes what the image's user has made there.
+        paths = own if self._is_followed(folder) else own + shared
+        restore_ownership(self._host, engine, paths, image)
+
+    def _is_followed(self, folder: AttemptFolder) -> bool:
+        """Say whether the host itself begins the attempt after this one."""
+        facts = self._host.call("learner", folder=str(folder.learner(1).path))
+        return followed_by(facts["state"] or {}) is not None
 
     def _forget_secrets(self, attempt: AttemptRef, learner: int) -> None:
         stem = secrets_stem(self._host.call("secret_folder"), attempt, learner)

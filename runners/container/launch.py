@@ -19,7 +19,7 @@ from runners.container.environment import ENVIRONMENT, MODEL, folders, inside_fo
 from runners.container.fill_plan import PlanValues, program_of
 from runners.container.image import image_document, is_settled, need_image
 from runners.container.limits import Limits, is_refused, tries
-from runners.container.permissions import grant_access, user_of
+from runners.container.permissions import grant_access, needs_access, user_of
 from runners.container.plan import acts_of, labels, network_name, ref_of_labels, refusals
 from runners.container.requirements import EnvironmentBuild, ImageEnvironment
 from runners.container.stores import link_of, own_folders
@@ -32,7 +32,7 @@ from runners.shared.data_stores import data_of
 from runners.shared.earlier_files import bring_earlier_files
 from runners.shared.environment import gpu_variables, job_folders, marker, secrets_stem
 from runners.shared.gpu_leases import Leased, lease, lease_text
-from runners.shared.hand_over import HandOver
+from runners.shared.hand_over import HandOver, restarts_document
 from runners.shared.host_facts import HostFacts
 from runners.shared.launch_document import check_secrets, check_supported, ref_of
 from runners.shared.startup import AgentStarts, submitted_file
@@ -87,6 +87,9 @@ def _in_containers(engine: Engine, request: LaunchRequest) -> dict[str, str]:
 
 ENDS: Final = ("control", "output", "result", "exit")
 """The named pipes between an agent and its container, and within it, for setup and command each."""
+
+TICKET: Final = {"shell_secrets_suffix": SECRETS_SUFFIX, "needs_port": False, "binds_cpus": False}
+"""What the ticket of a container says beside that which the ticket of every attempt says."""
 
 
 class ContainerLaunch:
@@ -190,8 +193,7 @@ class ContainerLaunch:
         self._host.call("make_folders", paths=paths, below=below)
         # FfDL's scripts expect this file.
         self._host.call("touch", paths=[str(attempt.job_state / request.attempt.job_id)])
-        pipes = [f"{path}/{end}.{act}" for path in own for end in ENDS for act in acts_of(request)]
-        self._host.call("make_pipes", paths=pipes)
+        self._host.call("make_pipes", paths=[pipe for learner in waiting for pipe in self._pipes(learner)])
         models = [str(attempt.model(learner)) for learner in waiting]
         deploy_code(self._host, site, request, models, self._progress)
         bring_earlier_files(self._host, site, request, self._progress)
@@ -227,6 +229,10 @@ class ContainerLaunch:
         copied = [data for data in data_of(self._request) if data.store.is_copied]
         return [link_of(self._request, learner, self._site, data) for learner in learners for data in copied]
 
+    def _pipes(self, learner: int) -> list[str]:
+        folder = inside_folder(self._request, learner, self._site)
+        return [f"{folder}/{end}.{act}" for end in ENDS for act in acts_of(self._request)]
+
     # Waiting
 
     def _hand_over(self, waiting: Sequence[int], filling: PlanValues, busy: SlotsBusy) -> None:
@@ -253,15 +259,10 @@ class ContainerLaunch:
                 "create": self._creation(learner, waiting, filling, limits),
             }
             files[str(folder.path / "container.json")] = json.dumps(info) + "\n"
-            files[str(folder.launch)] = json.dumps(self._document(learner, filling.agent, (), "")) + "\n"
+            document = self._document(learner, filling, (), "", limits)
+            files[str(folder.launch)] = json.dumps(document) + "\n"
         self._host.call("write_files", files=files)
-        hand_over.give(
-            waiting,
-            {**self._site.environment, **_variables(filling)},
-            shell_secrets_suffix=SECRETS_SUFFIX,
-            needs_port=False,
-            binds_cpus=False,
-        )
+        hand_over.give(waiting, {**self._site.environment, **_variables(filling)}, **TICKET)
 
     def _creation(
         self, learner: int, waiting: Sequence[int], filling: PlanValues, limits: Sequence[str]
@@ -300,12 +301,12 @@ class ContainerLaunch:
         if network := network_name(request.attempt):
             self._make_network(network)
         documents, files = {}, {}
-        agent = filling.agent
         for learner in waiting:
             folder = self._attempt.learner(learner)
             slots = leased.by_learner[learner]
             self._create(learner, filling, slots, secrets.get(learner, ""))
-            document = self._document(learner, agent, slots, secrets.get(learner, ""))
+            limits = self._limits.known() if request.restarts is not None and self._keeps_image else None
+            document = self._document(learner, filling, slots, secrets.get(learner, ""), limits)
             files[str(folder.path / "container.json")] = json.dumps(self._container_info(learner)) + "\n"
             files[str(folder.launch)] = json.dumps(document) + "\n"
             documents[learner] = document
@@ -329,12 +330,19 @@ class ContainerLaunch:
                 held.write(lease_text(request, pid))
                 held.release()
 
-    def _document(self, learner: int, agent: Agent, slots: Sequence[str], secrets: str) -> dict[str, Any]:
+    def _document(
+        self,
+        learner: int,
+        filling: PlanValues,
+        slots: Sequence[str],
+        secrets: str,
+        limits: Sequence[str] | None,
+    ) -> dict[str, Any]:
         """Return a learner's planned launch document with the values that are chosen at launch.
 
-        Without GPUs the host's waiter chooses these values.
+        Without GPUs the host's waiter chooses these values. Without known limits no attempt follows at the host.
         """
-        folder = self._attempt.learner(learner)
+        agent, folder = filling.agent, self._attempt.learner(learner)
         planned = self._plan.learners[learner - 1].native["launch"]
         document = {**planned, "secrets_file": None, "slots": list(slots), "guard": agent.argv(folder)}
         if secrets:
@@ -345,7 +353,34 @@ class ContainerLaunch:
         document["env"] = {**planned["env"], **gpu_variables(slots)}
         if self._request.spec.cpus:
             document[RESERVED_CPUS] = self._request.spec.cpus
+        if self._request.restarts is not None and limits is not None:
+            document["restarts"] = {
+                **restarts_document(self._request, self._request.restarts, self._site, **TICKET),
+                "container": self._next_container(learner, filling, limits),
+            }
         return with_stores(self._request, self._host, self._site, document)
+
+    @property
+    def _keeps_image(self) -> bool:
+        """Whether the next attempt runs in this one's image: nobody at the host pulls another one."""
+        return self._request.spec.image_pull != "always"
+
+    def _next_container(self, learner: int, filling: PlanValues, limits: Sequence[str]) -> dict[str, Any]:
+        """Return what the agent needs to make the container of the next attempt from (``guard.next_container``)."""
+        inside = inside_folder(self._request, learner, self._site)
+        opened = []
+        if needs_access(filling.image, user_of(self._host)[0]):
+            opened = [str(self._attempt.job_state), str(self._attempt.model(learner)), str(inside)]
+        return {
+            "config": {
+                **self._container_info(learner),
+                "create": self._creation(learner, (learner,), filling, limits),
+            },
+            "folders": [str(inside), *self._links([learner])],
+            "pipes": self._pipes(learner),
+            "files": self._scripts(learner),
+            "open": opened,
+        }
 
     def _await_starts(self) -> None:
         """Wait for the engine's answers to the starts; failures are written down for the agents."""
@@ -377,15 +412,18 @@ class ContainerLaunch:
 
     def _write_scripts(self, waiting: Sequence[int]) -> None:
         """Write what is run in the containers, and make the files that are written in there."""
-        inside: dict[str, str] = {}
+        files = {path: text for learner in waiting for path, text in self._scripts(learner).items()}
+        self._host.call("write_files", files=files, mode=0o666)
+
+    def _scripts(self, learner: int) -> dict[str, str]:
         texts = {"command": self._request.spec.framework.command, "setup": self._request.spec.setup}
-        for learner in waiting:
-            folder = inside_folder(self._request, learner, self._site)
-            inside |= {str(folder / f"{act}.sh"): texts[act] + "\n" for act in acts_of(self._request)}
-            # Written in there by whoever the image runs as; made here, they are the person's all the same.
-            written = (folder.parent / "report.jsonl", folder / "python", folder / STOP_ANSWER)
-            inside |= dict.fromkeys(map(str, written), "")
-        self._host.call("write_files", files=inside, mode=0o666)
+        folder = inside_folder(self._request, learner, self._site)
+        # Written in there by whoever the image runs as; made here, they are the person's all the same.
+        written = (folder.parent / "report.jsonl", folder / "python", folder / STOP_ANSWER)
+        return {
+            **{str(folder / f"{act}.sh"): texts[act] + "\n" for act in acts_of(self._request)},
+            **dict.fromkeys(map(str, written), ""),
+        }
 
     def _write_secrets(self, waiting: Sequence[int]) -> dict[int, str]:
         """Write secrets as JSON for agents and as shell for containers; return the paths without suffix, by learner."""

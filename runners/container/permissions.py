@@ -34,10 +34,16 @@ def grant_access(
         user: the id of our user on the host.
         below: more folders to change, relative to a shared folder into which other jobs write, too.
     """
-    runs_as = str((image.get("Config") or {}).get("User") or "")
-    # Root in the container has no DAC_OVERRIDE: it needs the same rights as any user.
-    if user != 0 or runs_as not in _ROOT:
+    if needs_access(image, user):
         host.call("let_others_in", trees=list(trees), read_only=list(read_only), below=dict(below))
+
+
+def needs_access(image: Mapping[str, Any], user: int) -> bool:
+    """Say whether what runs in an image may do less with our user's files than our user.
+
+    Root in the container has no DAC_OVERRIDE: it needs the same rights as any user.
+    """
+    return user != 0 or str((image.get("Config") or {}).get("User") or "") not in _ROOT
 
 
 def restore_ownership(host: Host, engine: Engine, paths: Sequence[str], image: str) -> None:

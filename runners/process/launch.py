@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backends.contract.host import Host, Lock
-from runners.interface import HostRestarts, LaunchPlan, LaunchProgress
+from runners.interface import LaunchPlan, LaunchProgress
 from runners.process.plan import AGENT
 from runners.shared.agents import Agent, upload_agent
 from runners.shared.bind_mounts import link_mounts, linked_mounts, refusals_of_processes, refuse_missing
@@ -20,7 +20,7 @@ from runners.shared.data_stores import folders_of
 from runners.shared.earlier_files import bring_earlier_files
 from runners.shared.environment import gpu_variables, job_folders, marker, secrets_stem
 from runners.shared.gpu_leases import Leased, choose_port, lease, lease_text
-from runners.shared.hand_over import HandOver, ticket_facts
+from runners.shared.hand_over import HandOver, restarts_document
 from runners.shared.host_facts import HostFacts
 from runners.shared.interpreters import find_interpreter
 from runners.shared.launch_document import check_secrets, check_supported, ref_of
@@ -215,22 +215,12 @@ class ProcessLaunch:
         document["env"] = environment
         document["guard"] = agent.argv(self._attempt.learner(learner))
         if self._request.restarts is not None and self._plan.learners[0].native["agent"] == "python":
-            document["restarts"] = self._restarts_document(self._request.restarts)
+            document["restarts"] = {
+                **restarts_document(self._request, self._request.restarts, self._site),
+                "links": linked_mounts(self._request),
+                "folders": self._folders(),
+            }
         return with_stores(self._request, self._host, self._site, document)
-
-    def _restarts_document(self, restarts: HostRestarts) -> dict[str, Any]:
-        """Return what the agent needs to have its host begin the next attempt."""
-        request, site = self._request, self._site
-        return {
-            "done": restarts.done,
-            "allowed": restarts.allowed,
-            "delay_seconds": restarts.delay_seconds,
-            "ticket": ticket_facts(request, site),
-            "code_hash": request.code_hash,
-            "archive": str(site.home.snapshot(request.code_hash)) if request.code_hash else "",
-            "links": linked_mounts(request),
-            "folders": self._folders(),
-        }
 
     def _choose_cpus(self, learner: int) -> list[int] | None:
         count = max(1, math.ceil(self._request.spec.cpus or 1))

@@ -25,6 +25,7 @@ CONTAINER: Final = Capabilities(
     copy=True,
     hands_over=True,
     heeds_wait=True,
+    restarts=True,
     ports=True,
     names_resolve=True,
     builds_images=True,

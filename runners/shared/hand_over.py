@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backends.contract.host import Host
-from runners.interface import HostGates, LaunchPlan, LaunchRequest
+from runners.interface import HostGates, HostRestarts, LaunchPlan, LaunchRequest
 from runners.shared.agents import Agent, PythonAgent
 from runners.shared.environment import job_folders, secrets_stem
 from runners.shared.gpu_leases import lease_holder
@@ -105,4 +105,25 @@ def ticket_facts(request: LaunchRequest, site: HostFacts) -> dict[str, Any]:
         "cpus": spec.cpus or 0.0,
         "lease": lease_holder(request),
         "secrets_suffix": PythonAgent.secrets_suffix,
+    }
+
+
+def restarts_document(
+    request: LaunchRequest, restarts: HostRestarts, site: HostFacts, **more: Any
+) -> dict[str, Any]:
+    """Return what an agent needs to have its host begin the next attempt.
+
+    Args:
+        request: the attempt.
+        restarts: which ones follow it.
+        site: the host's facts.
+        more: what the ticket says beside that which the ticket of every attempt says.
+    """
+    return {
+        "done": restarts.done,
+        "allowed": restarts.allowed,
+        "delay_seconds": restarts.delay_seconds,
+        "ticket": {**ticket_facts(request, site), **more},
+        "code_hash": request.code_hash,
+        "archive": str(site.home.snapshot(request.code_hash)) if request.code_hash else "",
     }

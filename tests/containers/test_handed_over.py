@@ -300,7 +300,7 @@ UNTIL_ASKED = "echo ready; until [ -e $RESULT_DIR/end ]; do sleep 0.05; done"
 
 def first(ground: Ground, target: TargetRef, then: str = "true", **keys: object) -> str:
     """Start a job that runs until its end is asked for."""
-    job_id = ground.submit(f"{UNTIL_ASKED}; {then}", image=BUSYBOX, target=target, **keys)
+    job_id = ground.submit(f"{UNTIL_ASKED}; {then}", target=target, **{"image": BUSYBOX, **keys})
     ground.prints(job_id, "ready")
     return job_id
 

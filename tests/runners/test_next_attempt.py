@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from runners.conformance.harness import LaunchedAttempt
+from runners.container.permissions import relabelled
+from runners.container.runner import ContainerRunner
 from runners.interface import HostRestarts
 from tests.runners.jobs import Jobs
 from workbench.learner.guard.next_attempt import FollowingAttempt
@@ -70,6 +72,67 @@ def test_the_next_launch_document_is_the_planned_one(
     second |= {"slots": [], "secrets_file": None, "cpus": first["cpus"], "restarts": after}
     second["env"] |= {"MASTER_PORT": "29500"}
     assert made == second
+
+
+@pytest.mark.parametrize(
+    ("number", "options"),
+    [
+        pytest.param(1, {}, id="plain"),
+        pytest.param(9, {"env": {"MINE": "learner-a9", "MASTER_ADDR": "x"}}, id="from attempt 9 to 10"),
+        pytest.param(1, {"gpus": 2, "cpus": 1.0, "memory_bytes": 1 << 30, "ports": (8080,)}, id="limits"),
+        pytest.param(1, {"setup": "pip list", "secrets": ("TOKEN",), "python": "requirements"}, id="setup"),
+        pytest.param(1, {"data_stores": (S3,)}, id="a store"),
+        pytest.param(1, {"checkpoints": Checkpoints(keep_last=2)}, id="retention"),
+        pytest.param(1, {"bind_mounts": (BindMount("/tmp", "in"),)}, id="bind mounts"),
+        pytest.param(1, {"evaluation_metrics": EvaluationMetrics(type="auto")}, id="metrics"),
+    ],
+)
+@pytest.mark.parametrize("guarded", [False, True], ids=["mounts", "with SELinux"])
+def test_the_next_container_is_the_planned_one(
+    jobs: Jobs, number: int, options: dict[str, Any], guarded: bool
+) -> None:
+    runner = ContainerRunner(jobs.host, home_uuid=jobs.home)
+    request = jobs.plan("python train.py --out $PWD", image="an-image", **options).request
+    at = [replace(request, attempt=replace(request.attempt, attempt=one)) for one in (number, number + 1)]
+    first, second = (json.loads(json.dumps(runner.plan(one).learners[0].native)) for one in at)
+    names = [runner.plan(one).learners[0].name for one in at]
+    if guarded:
+        for one in (first, second):
+            host = one["container"]["HostConfig"]
+            host["Binds"] = relabelled([mount for mount in host.pop("Mounts") if mount["Type"] == "bind"])
+    folder = str(first["launch"]["cwd"])
+    container = {
+        "config": {
+            "name": names[0],
+            "engine": "/run/docker.sock",
+            "create": {"document": first["container"], "is_after": True, "network": None},
+        },
+        "folders": [f"{folder}/inside"],
+        "pipes": [f"{folder}/inside/exit.command"],
+        "files": {f"{folder}/inside/command.sh": f"echo {folder}\n"},
+        "open": [],
+    }
+    restarts = {"done": 0, "allowed": 2, "delay_seconds": 40.0, "container": container}
+
+    made = FollowingAttempt(
+        folder, LaunchDocument({**first["launch"], "guard": [], "restarts": restarts}), {}
+    ).document()
+
+    found = made.pop("restarts")["container"]
+    chosen: dict[str, Any] = {"slots": [], "secrets_file": None}
+    assert made == {**second["launch"], "guard": [], **chosen}
+    after = str(second["launch"]["cwd"])
+    assert found == {
+        "config": {
+            "name": names[1],
+            "engine": "/run/docker.sock",
+            "create": {"document": second["container"], "is_after": False, "network": None},
+        },
+        "folders": [f"{after}/inside"],
+        "pipes": [f"{after}/inside/exit.command"],
+        "files": {f"{after}/inside/command.sh": f"echo {folder}\n"},
+        "open": [],
+    }
 
 
 def test_what_is_launched_says_how_its_host_begins_the_next_attempt(jobs: Jobs) -> None:

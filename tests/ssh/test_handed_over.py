@@ -214,6 +214,44 @@ def test_a_container_that_waits_starts_with_its_gpu_and_secrets_with_the_laptop_
     assert (ground.home.job(job_id).results / "gpu").read_text() == f"{UUID}\n"
 
 
+def test_a_container_that_fails_is_tried_again_by_the_host_with_the_laptop_off(
+    ground: Ground, engine_box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FABRIC_CONTAINER_GPUS", "environment")
+    box, user = engine_box, engine_box.user
+    engine = {"engine": "/var/run/docker.sock"}
+    target = TargetRef("box", "ssh", "container", address=box.address, options=engine)
+    notes = "echo ${#TOKEN} $NVIDIA_VISIBLE_DEVICES >> $CHECKPOINT_DIR/notes; cat $CHECKPOINT_DIR/notes"
+    job_id = ground.submit(
+        f"{HOLD}; umask 077; {notes}; [ $(wc -l < $CHECKPOINT_DIR/notes) = 3 ] || exit 3",
+        target=target,
+        image=BUSYBOX,
+        gpus=1,
+        max_restarts=2,
+        secret_values={"TOKEN": "canary-7f3"},
+    )
+    ground.prints(job_id, "ready")
+    close_the_lid(box, ground)
+
+    for number in (1, 2, 3):
+        folder = there(user, ground, job_id).parents[1] / f"attempt-{number}"
+        until(lambda folder=folder: (folder / "learner-1" / "output.log").exists())  # type: ignore[misc]
+        (folder / "job" / "end").touch()
+    last = folder / "learner-1" / "state.json"
+    until(lambda: json.loads(last.read_text())["phase"] == "exited", lambda: last.read_text())
+    assert status(ground.home) is None and not box.daemon.listens()
+    until(lambda: processes_of(user) == [], lambda: f"{processes_of(user)}", seconds=30)
+
+    open_the_lid(box, ground)
+    row = ground.ends(job_id, 3)
+    assert (row.state, row.restarts) == (State.COMPLETED, 2)
+    job = ground.home.job(job_id)
+    assert (job.checkpoints / "notes").read_text().splitlines() == [f"10 {UUID}"] * 3
+    assert [len(ground.output(job_id, number).splitlines()) for number in (1, 2, 3)] == [2, 3, 4]
+    own = {path.lstat().st_uid for path in there(user, ground, job_id).parents[1].rglob("*")}
+    assert own == {user.uid}
+
+
 def test_two_laptops_whose_lids_are_closed_share_the_host_by_priority(
     box: Box, ground: Ground, tmp_path: Path
 ) -> None:

@@ -17,7 +17,8 @@ The contract with the rest of fabric is files in the learner's folder (``workben
      "slots": ["GPU-..."], "usage_seconds": 2.0,
      "attempt_dir": ".../attempt-1", "log_dir": ".../job/logs", "log_dir_shared": true,
      "restarts": {"done": 0, "allowed": 2, "delay_seconds": 1.0, "ticket": {...}, "code_hash": ..., "archive": ...,
-                  "links": [...]},   # only where the host begins the next attempt should the command fail
+                  "links": [...], "folders": [...],
+                  "container": {...}},   # of one alone; restarts only where the host begins the next attempt itself
      "learner_hosts": [...],         # of pods alone: their host names; they share LOG_DIR and nothing else
      "metrics": null                 # evaluation_metrics as workbench.spec says it, as JSON
     }

@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 LONGEST_DELAY_SECONDS = 60.0
 """The longest back-off before the next attempt."""
 
-_OF_THIS_ATTEMPT = ("FABRIC_GUARD", "FABRIC_ENVIRONMENT", state.LOCK_VARIABLE)
-"""Variables of an agent that the waiter, and the agents of other attempts, do not get from it."""
+_OF_THIS_ATTEMPT = ("FABRIC_GUARD", state.LOCK_VARIABLE)
+"""Variables of an agent that the agents of other attempts do not get from it."""
+
+_NAMED_BY_ATTEMPT = ("LEARNER_NAME_PREFIX", "MASTER_ADDR")
+"""Variables of a command that hold the names of the attempt's learners."""
 
 
 class FollowingAttempt:
@@ -55,6 +58,7 @@ class FollowingAttempt:
         self._number = launch.attempt + 1
         self._delay_seconds = float(self._restarts["delay_seconds"])
         self._begin_us = system.now_us() + int(self._delay_seconds * 1e6)
+        self._names = launch.env["LEARNER_NAME_PREFIX"]
 
     @property
     def followed_by(self) -> dict[str, float]:
@@ -97,7 +101,8 @@ class FollowingAttempt:
         home_dir = os.path.dirname(os.path.dirname(self._job_dir))
         leases_folder = str(self._restarts["ticket"]["leases_folder"])
         argv = [*program, "waiter", home_dir]
-        return HomeWaiter(self._launch.home, home_dir, argv, self._environment, leases_folder)
+        environment = {key: value for key, value in self._environment.items() if key != "FABRIC_ENVIRONMENT"}
+        return HomeWaiter(self._launch.home, home_dir, argv, environment, leases_folder)
 
     def _prepare(self) -> dict[str, Any]:
         """Make the folders of the next attempt and what lies in them; return its launch document.
@@ -122,6 +127,10 @@ class FollowingAttempt:
                 raise Failure("try_again", "somebody else has begun it")
             touch([os.path.join(environment["JOB_STATE_DIR"], self._launch.job)])
             self._bring_code(environment["MODEL_DIR"])
+            if "container" in document["restarts"]:
+                from workbench.learner.guard.next_container import prepare
+
+                prepare(document["restarts"]["container"], folder)
             files = {os.path.join(folder, "launch.json"): json.dumps(document) + "\n"}
             packages = os.path.join(self._attempt_dir, "environment.json")
             if os.path.exists(packages):
@@ -137,8 +146,10 @@ class FollowingAttempt:
         Raises:
             Failure: its Python, or what is mounted, is gone.
         """
-        packages = state.read_object(os.path.join(self._attempt_dir, "environment.json"))
-        needed = [str(packages.get("python") or ""), *(source for source, _ in self._links)]
+        needed = [source for source, _ in self._links]
+        if "container" not in self._restarts:
+            packages = state.read_object(os.path.join(self._attempt_dir, "environment.json"))
+            needed.append(str(packages.get("python") or ""))
         for path in needed:
             if os.path.isabs(path) and not os.path.exists(path):
                 raise Failure("missing", "%s is not there any more" % path)
@@ -170,27 +181,24 @@ class FollowingAttempt:
             min(2 * self._delay_seconds, LONGEST_DELAY_SECONDS),
         )
         restarts = {**self._restarts, "done": done + 1, "delay_seconds": delay}
-        spared = ("command", "setup", "restarts")
+        # A process's command is the user's text; what drives a container is ours, and names the learner's folder.
+        spared: tuple[str, ...] = ("command", "setup", "restarts")
+        if "container" in restarts:
+            from workbench.learner.guard.next_container import of_next_attempt
+
+            spared = ("restarts",)
+            restarts["container"] = of_next_attempt(
+                restarts["container"], self._number, self._moved, self._renamed
+            )
         moved = {name: value if name in spared else self._moved(value) for name, value in before.items()}
-        environment = moved["env"]
-        prefix = str(environment["LEARNER_NAME_PREFIX"])
-        environment["LEARNER_NAME_PREFIX"] = _renumbered(prefix, "-a%d", self._launch.attempt)
-        environment["FABRIC_LEARNER"] = "%s/%s/%d/%d" % (
-            self._launch.home,
-            self._launch.job,
-            self._number,
-            self._launch.learner,
-        )
+        moved["env"] = {name: self._renamed(name, value) for name, value in moved["env"].items()}
         return {**moved, "attempt": self._number, "slots": [], "secrets_file": None, "restarts": restarts}
 
     def _ticket(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Return the ticket of the next attempt, from what that of the launch would have been."""
         ticket: dict[str, Any] = dict(self._restarts["ticket"])
-        stem = "%s.%s-%d" % (
-            self._launch.home,
-            document["env"]["LEARNER_NAME_PREFIX"],
-            self._launch.learner - 1,
-        )
+        names = document["env"]["LEARNER_NAME_PREFIX"]
+        stem = "%s.%s-%d" % (self._launch.home, names, self._launch.learner - 1)
         learner = {
             "learner": self._launch.learner,
             "folder": self._moved(self._folder),
@@ -205,6 +213,24 @@ class FollowingAttempt:
             "environment": self._environment,
             "learners": [learner],
         }
+
+    def _renamed(self, variable: str, value: str) -> str:
+        """Return the value of a variable, or a name that has none, with the names of the next attempt."""
+        if variable == "FABRIC_LEARNER":
+            own, after = (
+                self._launch.marker,
+                "%s/%s/%d/%d"
+                % (
+                    self._launch.home,
+                    self._launch.job,
+                    self._number,
+                    self._launch.learner,
+                ),
+            )
+            return after + value[len(own) :] if value.startswith(own) else value
+        if variable and variable not in _NAMED_BY_ATTEMPT:
+            return value
+        return value.replace(self._names, _renumbered(self._names, "-a%d", self._launch.attempt))
 
     def _moved(self, value: Any) -> Any:
         """Return a value of the launch document with the paths of the next attempt's folders."""

@@ -1,0 +1,239 @@
+"""The next attempt of a container job whose command has failed is begun by its host, with no controller there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.containers.test_handed_over import (
+    CANARY,
+    CONTAINER,
+    GPUS,
+    at_the_engine,
+    await_given,
+    first,
+    let_end,
+)
+from tests.stubs import pretend
+from tests.support.controllers import alive, answers, kill, log_of
+from tests.support.images import BUSYBOX, DEBIAN, USER
+from tests.support.real_jobs import PROCESS, Ground
+from tests.support.waiting import until
+from workbench.controller.client.connect import ensure_controller, status
+from workbench.data.code.snapshot import take_snapshot
+from workbench.job import State
+from workbench.learner.host.machine import secret_folder
+from workbench.learner.platform.system import read_bytes
+from workbench.paths import Home
+from workbench.spec import BindMount
+from workbench.store.db.rows import TargetRef
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+FAILS_ONCE = "test -e $RESULT_DIR/once || { touch $RESULT_DIR/once; exit 3; }"
+
+
+@pytest.fixture
+def ground(engine: None, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+    """A home on a machine with two GPUs; the engine has no way to give them, so it is not asked to."""
+    monkeypatch.setenv("FABRIC_CONTAINER_GPUS", "environment")
+    gpus = pretend(tmp_path / "gpus", monkeypatch)
+    for name in GPUS:
+        gpus.add(name)
+    made = Ground(home, TargetRef("local", "local", "container"))
+    yield made
+    made.clean_up()
+
+
+def recorded(ground: Ground, job_id: str, attempt: int) -> dict[str, object]:
+    """Return the state of the learner of an attempt; empty before there is one."""
+    file = ground.learner(job_id, attempt).state
+    found: dict[str, object] = json.loads(file.read_text()) if file.exists() else {}
+    return found
+
+
+def await_end(ground: Ground, job_id: str, attempt: int) -> None:
+    """Wait until an attempt is over, by what its agent recorded: no controller says so."""
+
+    def why() -> str:
+        log = ground.learner(job_id).path / "guard.log"
+        found = [recorded(ground, job_id, number) for number in (1, attempt)]
+        return f"{found} {log.read_text() if log.exists() else ''}"
+
+    until(lambda: recorded(ground, job_id, attempt).get("phase") == "exited", why)
+
+
+def alone(ground: Ground, job_id: str) -> None:
+    """Let the first attempt of a job end while no controller is there."""
+    kill(answers(ground.home).pid)
+    let_end(ground, job_id)
+
+
+def own_files(folder: Path) -> bool:
+    """Say whether everything in a folder is this user's."""
+    return all(one.lstat().st_uid == os.getuid() for one in (folder, *folder.rglob("*")))
+
+
+def test_a_container_is_tried_again_and_again_with_its_own_names_while_no_controller_is_there(
+    ground: Ground,
+) -> None:
+    command = "hostname; echo $LEARNER_NAME_PREFIX $FABRIC_LEARNER; nslookup $MASTER_ADDR >/dev/null 2>&1;"
+    resolves = "grep -c $MASTER_ADDR /etc/hosts; case $HOSTNAME$(hostname) in *-a3-0) ;; *) exit 3;; esac"
+    job_id = first(ground, CONTAINER, f"{command} {resolves}", max_restarts=3)
+    alone(ground, job_id)
+
+    await_end(ground, job_id, 3)
+    assert status(ground.home) is None
+    name = json.loads((ground.learner(job_id).path / "container.json").read_text())["name"].removesuffix(
+        "-a1-0"
+    )
+    for attempt in (1, 2, 3):
+        assert ground.output(job_id, attempt).splitlines()[1:] == [
+            f"{name}-a{attempt}-0",
+            f"{name}-a{attempt} {ground.uuid}/{job_id}/{attempt}/1/inside",
+            "1",
+        ]
+    ended, started = recorded(ground, job_id, 1)["ended_us"], recorded(ground, job_id, 2)["started_us"]
+    assert isinstance(ended, int) and isinstance(started, int) and started - ended >= 700_000
+
+    ensure_controller(ground.home)
+    row = ground.ends(job_id, 3)
+    assert (row.state, row.restarts, row.platform_restarts) == (State.COMPLETED, 2, 0)
+    until(lambda: at_the_engine(job_id) == [], lambda: f"{at_the_engine(job_id)}")
+
+
+def test_the_next_container_has_code_setup_secrets_and_mounts_of_the_first(
+    ground: Ground, tmp_path: Path
+) -> None:
+    source, mounted = tmp_path / "source", tmp_path / "mounted"
+    source.mkdir()
+    mounted.mkdir()
+    (source / "code.txt").write_text("as submitted\n")
+    (mounted / "data").write_text("mounted\n")
+    snapshot = take_snapshot(source, ground.home)
+    command = (
+        f"cat code.txt in/data; echo changed > code.txt; test ${{#TOKEN}} = 10 && echo $TOKEN; {FAILS_ONCE}"
+    )
+    job_id = first(
+        ground,
+        CONTAINER,
+        command,
+        max_restarts=1,
+        code_hash=snapshot.code_hash,
+        bind_mounts=(BindMount(str(mounted), "in"),),
+        setup="echo set up",
+        secret_values={"TOKEN": CANARY},
+    )
+    alone(ground, job_id)
+
+    await_end(ground, job_id, 2)
+    assert recorded(ground, job_id, 2)["exit_code"] == 0, ground.output(job_id, 2)
+    lines = ground.output(job_id, 2).splitlines()
+    assert lines[1:3] == ["as submitted", "mounted"] and "canary" not in lines[3]
+    for file in (one for one in ground.home.jobs.rglob("*") if one.is_file()):
+        assert CANARY.encode() not in read_bytes(str(file)), file
+    environments = [ground.home.job(job_id).attempt(number).environment for number in (1, 2)]
+    first_image, image = [json.loads(file.read_text())["image"] for file in environments]
+    assert image == first_image
+    ensure_controller(ground.home)
+    assert ground.ends(job_id, 2).state is State.COMPLETED
+    until(lambda: not list(Path(secret_folder()).glob(f"{ground.uuid}*")))
+
+
+def test_a_container_that_waited_and_failed_gets_its_gpu_again(ground: Ground) -> None:
+    command = f"echo $NVIDIA_VISIBLE_DEVICES; {FAILS_ONCE}"
+    before = first(ground, PROCESS)
+    job_id = ground.submit(command, image=BUSYBOX, gpus=1, max_restarts=1, after=(f"{before}:completed",))
+    await_given(ground, job_id)
+    kill(answers(ground.home).pid)
+    let_end(ground, before)
+
+    await_end(ground, job_id, 2)
+    assert recorded(ground, job_id, 2)["exit_code"] == 0
+    shown = [ground.output(job_id, attempt).strip() for attempt in (1, 2)]
+    assert set(shown) <= set(GPUS) and len(shown) == 2
+    until(lambda: at_the_engine(job_id) == [], lambda: f"{at_the_engine(job_id)}")
+    assert status(ground.home) is None
+    ensure_controller(ground.home)
+    assert (ground.ends(job_id, 2).state, ground.ends(before).state) == (State.COMPLETED, State.COMPLETED)
+
+
+def test_files_of_an_images_user_stay_writable_for_the_next_attempt_and_are_ours_at_the_end(
+    ground: Ground,
+) -> None:
+    """The controller, which is there, gives nothing back that the next attempt writes."""
+    keeps = "umask 077; echo $LEARNER_NAME_PREFIX >> $CHECKPOINT_DIR/last; cat $CHECKPOINT_DIR/last"
+    again = "test -e $RESULT_DIR/go || { touch $RESULT_DIR/go; exit 3; }; echo again"
+    goes = "until [ -e $RESULT_DIR/let ]; do sleep 0.05; done; echo more >> $CHECKPOINT_DIR/last"
+    job_id = ground.submit(f"{keeps}; {again}; {goes}", image=USER, max_restarts=1)
+    ground.prints(job_id, "again", attempt=2)
+    until(
+        lambda: ground.row(job_id).attempt == 2 and ground.row(job_id).state is State.PROCESSING,
+        lambda: f"{ground.row(job_id)}",
+    )
+    folder = ground.home.job(job_id)
+    (folder.results / "let").touch()
+
+    row = ground.ends(job_id, 2)
+
+    assert (row.state, row.exit_code) == (State.COMPLETED, 0), ground.output(job_id, 2)
+    assert (folder.checkpoints / "last").read_text().split()[2:] == ["more"]
+    until(lambda: own_files(folder.path), lambda: f"{folder.path}")
+
+
+@pytest.mark.parametrize("kind", ["halt", "delete"])
+def test_the_next_container_is_stopped_where_it_waits_and_leaves_nothing(ground: Ground, kind: str) -> None:
+    job_id = first(ground, CONTAINER, "echo x > $CHECKPOINT_DIR/x; exit 3", max_restarts=3, image=USER)
+    alone(ground, job_id)
+    await_end(ground, job_id, 1)
+    assert recorded(ground, job_id, 1)["followed_by"]
+    ensure_controller(ground.home)
+    ground.reaches(job_id, State.QUEUED, attempt=2)
+
+    ground.ask(job_id, kind)
+
+    if kind == "delete":
+        until(lambda: not ground.home.job(job_id).path.exists(), lambda: log_of(ground.home))
+    else:
+        until(lambda: ground.row(job_id).state is State.HALTED, lambda: f"{ground.row(job_id)}")
+        until(lambda: own_files(ground.home.job(job_id).path), lambda: f"{job_id}")
+    until(lambda: at_the_engine(job_id) == [], lambda: f"{at_the_engine(job_id)}")
+
+
+def test_what_its_image_or_its_mounts_lack_is_left_to_the_controller(ground: Ground, tmp_path: Path) -> None:
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    job_id = first(ground, CONTAINER, "exit 3", max_restarts=1, bind_mounts=(BindMount(str(mounted), "in"),))
+    kill(answers(ground.home).pid)
+    shutil.rmtree(mounted)
+    let_end(ground, job_id)
+
+    await_end(ground, job_id, 1)
+    assert "followed_by" not in recorded(ground, job_id, 1)
+    log = (ground.learner(job_id).path / "guard.log").read_text()
+    assert f"attempt 2 is not begun from here: {mounted} is not there any more" in log
+    ensure_controller(ground.home)
+    assert ground.ends(job_id, 2).state is State.FAILED
+
+
+def test_a_killed_waiter_loses_no_container(ground: Ground) -> None:
+    job_id = first(ground, CONTAINER, FAILS_ONCE, max_restarts=1, cpus=1000.0)
+    other = ground.submit("echo ready; sleep 600", image=DEBIAN, cpus=1000.0, priority=60)
+    await_given(ground, other)
+    alone(ground, job_id)
+    ground.prints(other, "ready")
+    until(lambda: bool(recorded(ground, job_id, 2).get("waiting")))
+    pid = recorded(ground, job_id, 2)["pid"]
+    assert isinstance(pid, int)
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not alive(pid))
+
+    ensure_controller(ground.home)
+    ground.ask(other, "kill")
+    assert ground.ends(job_id, 2).state is State.COMPLETED
