@@ -119,6 +119,9 @@ def restarts_document(
         site: the host's facts.
         more: what the ticket says beside that which the ticket of every attempt says.
     """
+    limit = HostGates(limit=request.limit).to_json(site.home)["limit"]
+    if limit is not None:
+        more["limit"] = limit
     return {
         "done": restarts.done,
         "allowed": restarts.allowed,

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.controller.test_gates_at_host import (
     kill_controller,
     noting,
     state_of,
+    swept,
     waits_there,
 )
 from tests.support.controllers import alive, log_of
@@ -349,3 +351,72 @@ def test_an_attempt_whose_python_is_gone_is_left_to_the_controller(
     ran(ground, job_id, 1)
     assert "followed_by" not in recorded(ground, job_id, 1)
     assert "is not there any more" in (ground.learner(job_id).path / "guard.log").read_text()
+
+
+def swept_command(order: Path, name: str, attempts: int, start: Path) -> str:
+    """Return a command of a sweep that notes its name and attempt, and fails in each one before the last."""
+    number = "n=${FABRIC_LEARNER%/1}; n=${n##*/}"
+    runs = f"{number}; echo begin {name}$n >> {order}; while [ ! -e {start} ]; do sleep 0.05; done; sleep 0.2"
+    return f"{runs}; echo end {name}$n >> {order}; [ $n -ge {attempts} ]"
+
+
+def ran_at_once(order: Path) -> int:
+    """Return how many attempts ran at once, at most, by what they noted."""
+    steps = [1 if line.startswith("begin") else -1 for line in order.read_text().splitlines()]
+    return max(accumulate(steps))
+
+
+@pytest.mark.parametrize("at_most", [1, 2])
+def test_jobs_of_a_sweep_are_tried_again_within_its_limit_while_no_controller_is_there(
+    ground: Ground, end: Path, order: Path, at_most: int
+) -> None:
+    names = "abcd"
+    jobs = {}
+    for number, name in enumerate(names):
+        jobs[name] = swept(ground, swept_command(order, name, 2, end), at_most, max_restarts=2)
+        if number < at_most:
+            until(lambda name=name: f"begin {name}1" in order.read_text() if order.exists() else False)  # type: ignore[misc]
+        else:
+            waits_there(ground, jobs[name], f"waits: {at_most} of its sweep may run at once")
+    kill_controller(ground)
+    end.touch()
+
+    for job_id in jobs.values():
+        ran(ground, job_id, 2)
+    assert status(ground.home) is None
+    noted = [line.partition(" ")[2] for line in order.read_text().splitlines() if line.startswith("end")]
+    assert sorted(noted) == [f"{name}{number}" for name in names for number in (1, 2)]
+    assert ran_at_once(order) == at_most
+
+    ensure_controller(ground.home)
+    rows = [ground.ends(job_id, 2) for job_id in jobs.values()]
+    assert [(row.state, row.restarts) for row in rows] == [(State.COMPLETED, 1)] * 4
+
+
+def test_a_sweep_keeps_its_limit_while_its_host_and_the_controller_both_start_jobs(
+    ground: Ground, end: Path, order: Path
+) -> None:
+    end.touch()
+    jobs = [
+        swept(ground, swept_command(order, name, 2 if name in "ace" else 1, end), 2, max_restarts=1)
+        for name in "abcdef"
+    ]
+
+    rows = [ground.ends(job_id, 2 if number % 2 == 0 else 1) for number, job_id in enumerate(jobs)]
+
+    assert {row.state for row in rows} == {State.COMPLETED}
+    assert ran_at_once(order) <= 2
+    for job_id in jobs[::2]:
+        assert recorded(ground, job_id, 1)["followed_by"]
+
+
+def test_a_sweep_that_its_host_does_not_take_is_restarted_within_its_limit_by_the_controller(
+    ground: Ground, end: Path, order: Path
+) -> None:
+    end.touch()
+    with OlderWaiter(ground.uuid):
+        jobs = [swept(ground, swept_command(order, name, 2, end), 1, max_restarts=1) for name in "abcd"]
+        rows = [ground.ends(job_id, 2) for job_id in jobs]
+
+    assert {row.state for row in rows} == {State.COMPLETED}
+    assert ran_at_once(order) == 1

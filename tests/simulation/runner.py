@@ -211,7 +211,7 @@ class SimulatedRunner(Runner):
                 if number:
                     self._line.call("start of a learner")
                 lease(needed - spec.gpus * (number + 1))
-                target.spawn(ref, spec, restarts, waits=target.kind == "kubernetes")
+                target.spawn(ref, spec, restarts, plan.request.limit, waits=target.kind == "kubernetes")
         self._line.answer("launch")
 
     @contextmanager

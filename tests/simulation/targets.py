@@ -136,6 +136,8 @@ class Learner:
     ended_by_itself: bool = False
     restarts: HostRestarts | None = None
     """How its host begins the next attempt, should it fail."""
+    limit: SweepLimit | None = None
+    """How many of its sweep may run at once then."""
     followed_by: Followed | None = None
     output: bytearray = field(default_factory=bytearray)
     index: bytearray = field(default_factory=bytearray)
@@ -248,7 +250,13 @@ class SimulatedTarget:
     # Learners
 
     def spawn(
-        self, ref: LearnerRef, spec: JobSpec, restarts: HostRestarts | None = None, *, waits: bool = False
+        self,
+        ref: LearnerRef,
+        spec: JobSpec,
+        restarts: HostRestarts | None = None,
+        limit: SweepLimit | None = None,
+        *,
+        waits: bool = False,
     ) -> None:
         """Start a learner, unless it was started before; one whose start was cut off was not."""
         one = self.learners.get(ref)
@@ -256,7 +264,7 @@ class SimulatedTarget:
             return
         if one is None:
             one = self.learners[ref] = Learner(ref, spec, self.world.behaviour(ref, spec))
-        one.restarts = restarts
+        one.restarts, one.limit = restarts, limit
         one.is_cut_off = one.is_handed_over = False
         self.world.story(f"{self.name}: {one.name} is launched")
         if waits and spec.gpus > self.free():
@@ -290,7 +298,7 @@ class SimulatedTarget:
             if one.is_cut_off or (one.phase is LearnerPhase.STARTING and not one.slots and not one.is_over):
                 one.waits_for_slots = one.is_handed_over = True
                 one.is_cut_off = False
-                one.restarts = restarts
+                one.restarts, one.limit = restarts, gates.limit
         self.world.story(f"{self.name}: {short_id(refs[0].job_id)}.{refs[0].attempt} waits there")
         self.admit()
         self.tell()
@@ -553,7 +561,8 @@ class SimulatedTarget:
             self.restarts_within[ref.job_id] = self.scheduler.now + followed.delay_seconds
             delay = min(2 * followed.delay_seconds, 60.0)
             after = HostRestarts(one.restarts.done + 1, one.restarts.allowed, delay)
-            self.hand_over([ref], one.spec, HostGates(begin_us=followed.begin_us), after)
+            gates = HostGates(begin_us=followed.begin_us, limit=one.limit)
+            self.hand_over([ref], one.spec, gates, after)
             # A stop that comes before its end is recorded is its controller's to pass on.
             self._later(
                 one, self.world.chance.between("how long an end takes", 0.0, 0.5), partial(self._exit, one)

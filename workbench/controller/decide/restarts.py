@@ -45,10 +45,10 @@ def backoff_seconds(tries: int, draw: float) -> float:
 def at_host(spec: JobSpec, *, restarts: int, draw: float) -> HostRestarts | None:
     """Return how the host of a job begins its next attempt, should the command fail; None where it does not.
 
-    Left to the controller are jobs of several learners, whose ends it compares, those whose output decides about a
-    restart, and members of a sweep with a limit, which somebody counts.
+    Left to the controller are jobs of several learners, whose ends it compares, and those whose output decides about a
+    restart.
     """
-    if spec.learners > 1 or spec.log_policies or spec.at_most is not None or CONFIG_VARIABLE in spec.env:
+    if spec.learners > 1 or spec.log_policies or CONFIG_VARIABLE in spec.env:
         return None
     if restarts >= spec.max_restarts:
         return None

@@ -207,7 +207,8 @@ class ActionExecutor:
             context.post(CallFailed(Operation.LAUNCH, attempt, classify_error(error, started=False)))
             return
         home, row, code = context.home, tracked.row, found.code_hash
-        restarts = tracked.restarts_at_host()
+        # A host that does not count a sweep begins none of its attempts.
+        restarts = None if limit is None and tracked.is_limited else tracked.restarts_at_host()
         # As it was changed since it was submitted.
         spec, position = replace(found.spec, priority=tracked.spec.priority), tracked.position_in_line
 

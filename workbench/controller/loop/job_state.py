@@ -240,6 +240,11 @@ class TrackedJob:
         can = capabilities_of(row.target.runner)
         return restarts if can is not None and can.restarts else None
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether it belongs to a sweep or search of which no more than some may run at once."""
+        return self.spec.at_most is not None and SWEEP_LABEL in self.row.labels
+
     def slot_request(self) -> SlotRequest:
         """Return the slots and CPUs that the job needs: none once its commands are over and it stores results."""
         is_over = self.row.state is State.STORING and not self._is_followed
@@ -318,8 +323,7 @@ class TrackedJob:
     def stands_at(self, stands: QueuePosition) -> None:
         """Take over where the job stands in the queue."""
         begin = self.spec.begin if stands.begin is None else stands.begin
-        is_limited = self.spec.at_most is not None and SWEEP_LABEL in self.row.labels
-        self.has_gates |= bool(self.spec.after or self.spec.begin or begin or is_limited)
+        self.has_gates |= bool(self.spec.after or self.spec.begin or begin or self.is_limited)
         self.spec = replace(self.spec, priority=stands.priority, begin=begin)
         self.position = stands.position
 

@@ -260,7 +260,7 @@ class _Sweep:
         self._count = len(under_way if self._is_of_one_host else launched)
         """How many are under way, or come before the next one."""
         self._has_some_at_host = any(
-            _is_at_host(one) and not _waits_for_time(one) and not self._is_blocked(one) for one in jobs
+            _is_at_host(one) and not _waits_for_long(one) and not self._is_blocked(one) for one in jobs
         )
         self._completed: dict[AttemptRef, bool] = {}
         self._limits: dict[int, SweepLimit] = {}
@@ -360,8 +360,10 @@ def _host_of(target: TargetRef) -> tuple[str, str, str]:
     return (target.type, target.address, target.backend)
 
 
-def _waits_for_time(tracked: TrackedJob) -> bool:
-    return tracked.gates is not None and tracked.gates.begin_us is not None
+def _waits_for_long(tracked: TrackedJob) -> bool:
+    """Say whether a job waits for a time of day that it asked for; the end of a back-off comes soon."""
+    is_timed = tracked.gates is not None and tracked.gates.begin_us is not None
+    return is_timed and tracked.restarts_at_us is None
 
 
 def _limit_alone(tracked: TrackedJob) -> HostGates:
