@@ -116,12 +116,13 @@ def lease_text(request: LaunchRequest, pid: int) -> str:
 
 def lease_holder(request: LaunchRequest) -> dict[str, Any]:
     """Return who holds a lease that is taken for a request."""
-    attempt = request.attempt
+    attempt, runtime = request.attempt, request.spec.max_runtime_seconds
     return {
         "owner": request.owner,
         "job": attempt.job_id,
         "attempt": attempt.attempt,
         "home": attempt.home,
+        **({} if runtime is None else {allocation.MAX_RUNTIME: runtime}),
     }
 
 

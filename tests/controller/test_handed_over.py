@@ -110,6 +110,35 @@ def test_jobs_that_wait_run_to_their_end_in_order_while_no_controller_is_there(
         assert row.started_us == state_of(ground, jobs[name])["started_us"]
 
 
+def test_a_small_job_that_is_over_soon_passes_a_large_one_while_no_controller_is_there(
+    ground: Ground, end: Path, tmp_path: Path
+) -> None:
+    Gpus(tmp_path / "gpus").add("GPU-1").add("GPU-2")
+    wait, order = f"echo ready; while [ ! -e {end} ]; do sleep 0.05; done", tmp_path / "order"
+    holders = [ground.submit(wait, gpus=1, max_runtime_seconds=seconds) for seconds in (3600.0, 7200.0)]
+    for holder in holders:
+        ground.prints(holder, "ready")
+    command = f"{noting(order, '$NAME')}; cp {order} $RESULT_DIR"
+    large = ground.submit(command, gpus=2, env={"NAME": "large"})
+    endless = ground.submit(command, gpus=1, env={"NAME": "endless"})
+    small = ground.submit(command, gpus=1, env={"NAME": "small"}, max_runtime_seconds=60.0)
+    for job_id in (large, endless, small):
+        waits_there(ground, job_id)
+    ground.ask(holders[0], "kill")
+    ground.ends(holders[0])
+    kill_controller(ground)
+
+    until(lambda: state_of(ground, small).get("phase") == "exited", lambda: f"{state_of(ground, small)}")
+    assert order.read_text().split() == ["small"]
+    assert [state_of(ground, one).get("waiting") for one in (large, endless)] == [True, True]
+    end.touch()
+    until(lambda: state_of(ground, endless).get("phase") == "exited", lambda: f"{state_of(ground, endless)}")
+
+    assert order.read_text().split() == ["small", "large", "endless"]
+    ensure_controller(ground.home)
+    assert {ground.ends(one).state for one in (large, endless, small)} == {State.COMPLETED}
+
+
 def test_what_happened_to_a_job_that_waited_is_in_its_history(ground: Ground, holder: str, end: Path) -> None:
     job_id = ground.submit("true", gpus=1)
     waits_there(ground, job_id)

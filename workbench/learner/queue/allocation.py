@@ -24,6 +24,9 @@ PORT_TRIES = 20
 RESERVED_CPUS = "reserved_cpus"
 """In a launch document: how many CPUs the job asks for, for each learner."""
 
+MAX_RUNTIME = "max_runtime_seconds"
+"""What a lease says of its holder's ``max_runtime``: others see by when it is free at the latest."""
+
 SWEEP = "sweep"
 """In a launch document: the sweep of which only some jobs may be under way at once; absent for none."""
 
@@ -77,7 +80,7 @@ def lease_text(holder: Mapping[str, Any], pid: int) -> str:
     """Return the text of a lease, which names its holder to others.
 
     Args:
-        holder: ``owner``, ``job``, ``attempt`` and ``home``.
+        holder: ``owner``, ``job``, ``attempt`` and ``home``, and ``max_runtime_seconds`` where there is a limit.
         pid: the agent that holds it; 0 before there is one.
     """
     return json.dumps({**holder, "pid": pid})

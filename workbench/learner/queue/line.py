@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from workbench.learner.platform import lease_holders
 from workbench.learner.platform.system import now_us, user_name
-from workbench.learner.queue import order
+from workbench.learner.queue import allocation, order
 from workbench.learner.queue.entries import HeldEntries, QueueEntry, entry_of, read_entries
 from workbench.learner.queue.policy import BadPolicy, Policy, read_policy
 
@@ -128,7 +128,9 @@ class HostQueue:
         except BadPolicy as error:
             trouble = f"the host's policy is not used: {error}"
         held = {} if policy == Policy() else held_by_person(folder, slots)
-        found = order.turns(entries, free_gpus(slots), set(self._passed), policy, held, user_name)
+        gpus = free_gpus(slots)
+        endings = endings_of(folder, slots) if order.may_pass(entries, gpus, policy) else []
+        found = order.turns(entries, gpus, set(self._passed), policy, held, user_name, endings)
         if trouble:
             found = {key: turn if turn.start else turn._replace(limit=trouble) for key, turn in found.items()}
         offered = (known[key] for key, turn in found.items() if turn.start)
@@ -163,6 +165,23 @@ def held_by_person(folder: str, slots: Sequence[Mapping[str, Any]]) -> Dict[int,
             gpus[person] = gpus.get(person, 0) + 1
             jobs.setdefault(person, set()).add(str(holding.document.get("job") or uuid))
     return {person: order.Held(count, len(jobs[person])) for person, count in gpus.items()}
+
+
+def endings_of(folder: str, slots: Sequence[Mapping[str, Any]]) -> List[order.Ending]:
+    """Return when GPUs that are held are free at the latest, as their holders say, by their ``max_runtime``."""
+    found: List[order.Ending] = []
+    now = now_us()
+    names = [str(slot["uuid"]) for slot in slots if slot.get("holder") and slot.get("memory_bytes")]
+    for uuid, holding in lease_holders.holdings(folder, names).items():
+        runtime = holding.document.get(allocation.MAX_RUNTIME)
+        if holding.since_us is None or not isinstance(runtime, (int, float)):
+            continue
+        held_seconds = (now - holding.since_us) / 1e6
+        is_slice = allocation.is_slice(uuid)
+        found.append(
+            order.Ending(runtime + order.AROUND_SECONDS - held_seconds, int(not is_slice), int(is_slice))
+        )
+    return found
 
 
 def turn_document(turn: order.Turn) -> Dict[str, Any]:

@@ -25,6 +25,12 @@ NOBODY: Key = (-1, "", "")
 
 DEFAULT_POLICY = Policy()
 
+PASSING_AT_MOST = 100
+"""Of so many that wait it is computed when they start at the latest; those after them pass nobody."""
+
+AROUND_SECONDS = 60.0
+"""How long a job may hold its GPUs beside its ``max_runtime``: until its command starts, and while it is ended."""
+
 
 class FreeGpus(NamedTuple):
     """How many GPUs and slices of GPUs (MIG) there are, and how many are free."""
@@ -48,6 +54,14 @@ class FreeGpus(NamedTuple):
         return self._replace(
             slices_free=self.slices_free - slices, whole_free=self.whole_free - (entry.gpus - slices)
         )
+
+
+class Ending(NamedTuple):
+    """GPUs that are free in so many seconds at the latest: who holds them has a ``max_runtime``."""
+
+    seconds: float
+    whole: int = 0
+    slices: int = 0
 
 
 class Turn(NamedTuple):
@@ -98,12 +112,14 @@ def turns(
     policy: Policy = DEFAULT_POLICY,
     held: Mapping[int, Held] = NOTHING_HELD,
     name_of: Callable[[int], str] = str,
+    endings: Sequence[Ending] = (),
 ) -> Dict[Key, Turn]:
     """Say of every entry whether it may take its GPUs now, in the order in which they come.
 
-    One that waits keeps those behind it waiting, whatever they need: else small jobs starve a large one. One that
-    asks for more than there are waits for nothing, and holds nobody up; nor does one whose person holds all that
-    the policy allows.
+    One that waits keeps those behind it waiting, whatever they need: else small jobs starve a large one. By the policy
+    ``priority`` one of these passes it all the same where both its end and the starts of all before it are known, by
+    ``max_runtime``, and none of those is put off (conservative backfill). One that asks for more than there are waits
+    for nothing, and holds nobody up; nor does one whose person holds all that the policy allows.
 
     Args:
         entries: those that count.
@@ -112,8 +128,11 @@ def turns(
         policy: how the host is shared.
         held: what each person has of it.
         name_of: the name by which the policy knows a person.
+        endings: when GPUs that are held are free at the latest.
     """
     found: Dict[Key, Turn] = {}
+    future: Optional[_Future] = None
+    started: List[Ending] = []
     left = gpus
     waits = starts = NOBODY
     homes: Set[Tuple[int, str]] = set()
@@ -130,6 +149,11 @@ def turns(
         is_fit = left.free(entry.each) >= entry.gpus and not why
         is_aside = bool(why) or entry.gpus > gpus.total(entry.each) or entry.key in passed
         start = is_fit and (is_aside or waits == NOBODY)
+        if not is_aside and not start and waits == NOBODY and policy.kind == "priority":
+            future = _Future(left, [*endings, *started])
+        if not is_aside and future is not None and place <= PASSING_AT_MOST:
+            # The first of them does not fit, so that it starts later, or nobody knows when.
+            start = future.place(entry) and not limits[entry.person].has_limit
         others_ahead = bool(homes - {entry.key[:2]})
         ahead = starts if waits == NOBODY else waits
         found[entry.key] = Turn(start, place, len(entries), gpus.free(entry.each), ahead, others_ahead, why)
@@ -138,12 +162,78 @@ def turns(
         homes.add(entry.key[:2])
         line.counts(entry)
         if start:
+            started += _ending_of(entry, left)
             left = left.without(entry)
             starts = entry.key
             before = taken.get(entry.person, Held())
             taken[entry.person] = Held(before.gpus + entry.gpus, before.jobs + 1)
         elif waits == NOBODY:
             waits = entry.key
+
+
+def may_pass(entries: Sequence[QueueEntry], gpus: FreeGpus, policy: Policy) -> bool:
+    """Say whether anybody could pass another one by its ``max_runtime``: only then endings are worth their reading."""
+    is_free = gpus.whole_free + gpus.slices_free > 0
+    return (
+        is_free
+        and len(entries) > 1
+        and policy.kind == "priority"
+        and any(entry.max_runtime_seconds is not None for entry in entries)
+    )
+
+
+def _ending_of(entry: QueueEntry, gpus: FreeGpus) -> List[Ending]:
+    """Return when what an entry takes now is free again; nothing where nobody knows."""
+    if entry.max_runtime_seconds is None:
+        return []
+    slices = min(gpus.slices_free, entry.gpus) if entry.each == 1 else 0
+    return [Ending(entry.max_runtime_seconds + AROUND_SECONDS, entry.gpus - slices, slices)]
+
+
+class _Future:
+    """How many GPUs are free from now on, at the latest, with what those ahead take of them when their turn comes.
+
+    It is kept as steps: from when on, in seconds from now, and what is free then until the next one.
+    """
+
+    def __init__(self, free: FreeGpus, endings: Sequence[Ending]) -> None:
+        self._steps: List[Tuple[float, FreeGpus]] = [(0.0, free)]
+        self._is_certain = True
+        """Whether it is known of all so far when they start at the latest: else nobody may pass them."""
+        for seconds, whole, slices in sorted(endings):
+            free = free._replace(whole_free=free.whole_free + whole, slices_free=free.slices_free + slices)
+            self._steps.append((max(seconds, 1.0), free))
+
+    def place(self, entry: QueueEntry) -> bool:
+        """Give an entry its GPUs as soon as it puts off nobody before it; return whether that is now."""
+        runtime = entry.max_runtime_seconds
+        seconds = float("inf") if runtime is None else runtime + AROUND_SECONDS
+        begin = self._earliest(entry, seconds) if self._is_certain else None
+        if begin is None:
+            self._is_certain = False
+            return False
+        self._take(entry, begin, begin + seconds)
+        return begin == 0.0 and runtime is not None
+
+    def _earliest(self, entry: QueueEntry, seconds: float) -> Optional[float]:
+        begin: Optional[float] = None
+        for at, free in self._steps:
+            if begin is not None and at >= begin + seconds:
+                break
+            if free.free(entry.each) < entry.gpus:
+                begin = None
+            elif begin is None:
+                begin = at
+        return begin
+
+    def _take(self, entry: QueueEntry, begin: float, end: float) -> None:
+        steps: List[Tuple[float, FreeGpus]] = []
+        for number, (at, free) in enumerate(self._steps):
+            after = self._steps[number + 1][0] if number + 1 < len(self._steps) else float("inf")
+            steps.append((at, free.without(entry) if begin <= at < end else free))
+            if at < end < after:
+                steps.append((end, free))
+        self._steps = steps
 
 
 class _Line:

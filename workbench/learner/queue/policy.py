@@ -26,6 +26,11 @@ class PersonLimits(NamedTuple):
     weight: float = 1.0
     """The share of the GPUs where the policy is ``fair_share``, beside the weights of others."""
 
+    @property
+    def has_limit(self) -> bool:
+        """Whether there is a limit of what may be held at once."""
+        return bool(self.max_gpus or self.max_jobs)
+
 
 class Policy(NamedTuple):
     """How a host orders those who wait."""

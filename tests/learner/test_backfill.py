@@ -1,0 +1,238 @@
+"""By ``max_runtime`` a small job passes a large one that waits, where it puts off nobody before it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.learner.platform import leases
+from workbench.learner.platform.system import now_us
+from workbench.learner.queue.entries import QueueEntry
+from workbench.learner.queue.line import HostQueue, endings_of
+from workbench.learner.queue.order import AROUND_SECONDS, PASSING_AT_MOST, Ending, FreeGpus, turns
+from workbench.learner.queue.policy import Policy, parse_policy
+
+PRIORITY = Policy()
+
+
+def entry(job: str, gpus: int, minutes: float | None = None, **more: int) -> QueueEntry:
+    """Return an entry of a job; its name says when it came, by the alphabet."""
+    more.setdefault("person", 1000)
+    seconds = None if minutes is None else 60 * minutes
+    return QueueEntry(home="h", job=job, gpus=gpus, since_us=ord(job[0]), max_runtime_seconds=seconds, **more)
+
+
+def minutes_from_now(minutes: float, whole: int) -> Ending:
+    return Ending(60 * minutes + AROUND_SECONDS, whole)
+
+
+def starting(
+    entries: Sequence[QueueEntry], gpus: FreeGpus, endings: Sequence[Ending], policy: Policy = PRIORITY
+) -> str:
+    """Return the names of the jobs that may start now."""
+    found = turns(entries, gpus, policy=policy, endings=endings)
+    return "".join(sorted(key[2] for key, turn in found.items() if turn.start))
+
+
+FOUR = FreeGpus(4, whole_free=2)
+"""Two of four GPUs are free."""
+IN_AN_HOUR = (minutes_from_now(60, 2),)
+"""The others are, in an hour at the latest."""
+
+
+@pytest.mark.parametrize(
+    ("waiting", "endings", "expected"),
+    [
+        pytest.param([entry("a", 4), entry("b", 2, 30)], IN_AN_HOUR, "b", id="it is over before"),
+        pytest.param([entry("a", 4), entry("b", 2, 90)], IN_AN_HOUR, "", id="it is not"),
+        pytest.param([entry("a", 4), entry("b", 2)], IN_AN_HOUR, "", id="nobody knows when it is"),
+        pytest.param([entry("a", 4), entry("b", 2, 30)], (), "", id="nor when the one before it starts"),
+        pytest.param([entry("a", 3), entry("b", 1, 90)], IN_AN_HOUR, "b", id="one GPU more is never needed"),
+        pytest.param([entry("a", 3), entry("b", 1)], IN_AN_HOUR, "", id="not even then without a limit"),
+        pytest.param(
+            [entry("a", 4), entry("b", 1, 30), entry("c", 1, 30), entry("d", 1, 30)], IN_AN_HOUR, "bc",
+            id="as many as fit",
+        ),
+        pytest.param(
+            [entry("a", 4, 10), entry("b", 2, 90), entry("c", 2, 30)], IN_AN_HOUR, "c",
+            id="the second one is put off by nobody either",
+        ),
+        pytest.param(
+            [entry("a", 4), entry("b", 4, 10), entry("c", 2, 30)], IN_AN_HOUR, "",
+            id="when one behind a job without a limit starts nobody knows",
+        ),
+        pytest.param(
+            [entry("a", 2, 120), entry("b", 4), entry("c", 1, 30)], IN_AN_HOUR, "a",
+            id="what starts before it has an end, too, and takes all",
+        ),
+        pytest.param(
+            [entry("a", 1, 120), entry("b", 4), entry("c", 1, 90)], IN_AN_HOUR, "ac",
+            id="what starts before it ends later",
+        ),
+        pytest.param(
+            [entry("a", 1), entry("b", 4), entry("c", 1, 30)], IN_AN_HOUR, "a",
+            id="what starts before it has no end",
+        ),
+        pytest.param(
+            [entry("a", 4), entry("b", 2, 30)], (minutes_from_now(60, 1),), "", id="an end is not known"
+        ),
+        pytest.param(
+            [entry("a", 4), entry("b", 2, 30)], (minutes_from_now(-90, 2),), "", id="it should be over"
+        ),
+        pytest.param([entry("a", 5), entry("b", 2)], (), "b", id="more than there are holds up nobody"),
+    ],
+)  # fmt: skip
+def test_who_passes_puts_off_nobody(
+    waiting: list[QueueEntry], endings: Sequence[Ending], expected: str
+) -> None:
+    assert starting(waiting, FOUR, endings) == expected
+
+
+def test_a_larger_priority_comes_first_and_is_passed_by_the_same_rule() -> None:
+    waiting = [entry("a", 2, 30, priority=10), entry("b", 4, priority=90)]
+
+    assert starting(waiting, FOUR, IN_AN_HOUR) == "a"
+    assert starting([waiting[0]._replace(max_runtime_seconds=None), waiting[1]], FOUR, IN_AN_HOUR) == ""
+
+
+def test_slices_are_passed_to_those_who_can_use_them() -> None:
+    gpus = FreeGpus(2, 2, whole_free=0, slices_free=2)
+    waiting = [entry("a", 2, each=2), entry("b", 2, 30), entry("c", 2, 30, each=2)]
+
+    assert starting(waiting, gpus, [minutes_from_now(60, 2)]) == "b"
+
+
+@pytest.mark.parametrize("policy", ['policy = "first_come"', 'policy = "fair_share"', "max_gpus = 4"])
+def test_nobody_passes_by_another_policy_nor_within_a_limit(policy: str) -> None:
+    """A person who is at the limit when the turn comes would be put off by the own job that passed."""
+    waiting = [entry("a", 4), entry("b", 2, 30)]
+
+    assert starting(waiting, FOUR, IN_AN_HOUR, parse_policy(policy)) == ""
+
+
+def test_only_the_first_hundred_are_looked_at() -> None:
+    waiting = [entry("a", 4, 10), *(entry(f"b{number:03}", 2, 90) for number in range(PASSING_AT_MOST))]
+
+    assert starting([*waiting, entry("c", 2, 30)], FOUR, IN_AN_HOUR) == ""
+    assert starting([*waiting[:-2], entry("c", 2, 30)], FOUR, IN_AN_HOUR) == "c"
+
+
+# Whole lives: every job takes as long as it may, which is what the guarantee speaks of.
+
+
+class Life(NamedTuple):
+    """A host with jobs that run and jobs that wait."""
+
+    gpus: int
+    running: list[tuple[int, float | None]]
+    """GPUs and minutes left."""
+    waiting: list[QueueEntry]
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> Life:
+    """Return one of up to six GPUs, three that run and seven that wait."""
+    gpus = draw(st.integers(1, 6))
+    minutes = st.one_of(st.none(), st.integers(1, 9).map(float))
+    running: list[tuple[int, float | None]] = []
+    for _ in range(draw(st.integers(0, 3))):
+        left = gpus - sum(count for count, _ in running)
+        if left:
+            running.append((draw(st.integers(1, left)), draw(minutes)))
+    names = "abcdefg"[: draw(st.integers(2, 7))]
+    return Life(gpus, running, [entry(name, draw(st.integers(1, gpus)), draw(minutes)) for name in names])
+
+
+def begins(life: Life, *, passes: bool) -> dict[str, float]:
+    """Return when each job starts, in seconds; those that never do are not in it."""
+    now = 0.0
+    holding = [(count, None if left is None else 60 * left + AROUND_SECONDS) for count, left in life.running]
+    waiting, found = list(life.waiting), dict[str, float]()
+    while True:
+        free = life.gpus - sum(count for count, _ in holding)
+        endings = [Ending(end - now, count) for count, end in holding if end is not None]
+        known = turns(waiting, FreeGpus(life.gpus, whole_free=free), endings=endings if passes else ())
+        for one in [one for one in waiting if known[one.key].start]:
+            waiting.remove(one)
+            found[one.job] = now
+            runtime = one.max_runtime_seconds
+            holding.append((one.gpus, None if runtime is None else now + runtime + AROUND_SECONDS))
+        assert sum(count for count, _ in holding) <= life.gpus
+        ends = [end for _, end in holding if end is not None]
+        if not waiting or not ends:
+            return found
+        now = min(ends)
+        holding = [(count, end) for count, end in holding if end != now]
+
+
+@given(lives())
+def test_no_job_starts_later_than_without_those_that_pass(life: Life) -> None:
+    strictly, now = begins(life, passes=False), begins(life, passes=True)
+
+    assert strictly.keys() <= now.keys()
+    assert all(now[job] <= at for job, at in strictly.items())
+
+
+# At a host
+
+
+@pytest.fixture
+def folder() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="fab-") as made:
+        Path(made).chmod(0o700)
+        yield made
+
+
+def slot(uuid: str, holder: str = "") -> dict[str, object]:
+    return {"uuid": uuid, "memory_bytes": 1 << 30, "holder": {"job": holder} if holder else None}
+
+
+@pytest.mark.parametrize(
+    ("says", "starts"),
+    [({"max_runtime_seconds": 7200.0}, True), ({}, False), ({"max_runtime_seconds": "long"}, False)],
+    ids=["a limit", "none", "garbage"],
+)
+def test_a_lease_says_by_when_its_gpus_are_free(folder: str, says: dict[str, object], starts: bool) -> None:
+    text = json.dumps({"owner": "me", "job": "runs", **says})
+    lease = leases.take(["GPU-1"], folder, text)
+    assert lease is not None
+    queue = HostQueue()
+    slots = [slot("GPU-1", "runs"), slot("GPU-2")]
+    large = {"job": "large", "gpus": 2, "each": 2, "position": 1.0}
+    small = {"job": "small", "gpus": 1, "each": 1, "position": 2.0, "max_runtime_seconds": 60.0}
+    try:
+        found = queue.line_up(folder, slots, "home", [large, small], [])
+        assert (found["large"]["start"], found["small"]["start"]) == (False, starts)
+        ends = endings_of(folder, slots)
+        assert len(ends) == starts
+        if starts:
+            assert 7200 < ends[0].seconds <= 7200 + AROUND_SECONDS and ends[0][1:] == (1, 0)
+    finally:
+        queue.close()
+        lease.release()
+
+
+def test_what_should_be_over_lets_nobody_pass(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = leases.take(["GPU-1"], folder, json.dumps({"owner": "me", "max_runtime_seconds": 60.0}))
+    assert lease is not None
+    queue = HostQueue()
+    later = now_us() + 3_600_000_000
+    monkeypatch.setattr("workbench.learner.queue.line.now_us", lambda: later)
+    slots = [slot("GPU-1", "runs"), slot("GPU-2")]
+    small = {"job": "small", "gpus": 1, "position": 2.0, "max_runtime_seconds": 60.0}
+    try:
+        found = queue.line_up(
+            folder, slots, "home", [{"job": "large", "gpus": 2, "position": 1.0}, small], []
+        )
+        assert not found["small"]["start"]
+        assert endings_of(folder, slots)[0].seconds < 0
+    finally:
+        queue.close()
+        lease.release()
