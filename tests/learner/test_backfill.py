@@ -65,8 +65,12 @@ IN_AN_HOUR = (minutes_from_now(60, 2),)
             id="the second one is put off by nobody either",
         ),
         pytest.param(
-            [entry("a", 4), entry("b", 4, 10), entry("c", 2, 30)], IN_AN_HOUR, "",
-            id="when one behind a job without a limit starts nobody knows",
+            [entry("a", 4), entry("b", 4, 10), entry("c", 2, 30)], IN_AN_HOUR, "c",
+            id="one behind a job without a limit starts after it",
+        ),
+        pytest.param(
+            [entry("a", 3), entry("b", 2), entry("c", 1, 90), entry("d", 1, 30)], IN_AN_HOUR, "d",
+            id="when after it nobody knows",
         ),
         pytest.param(
             [entry("a", 2, 120), entry("b", 4), entry("c", 1, 30)], IN_AN_HOUR, "a",

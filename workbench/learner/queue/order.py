@@ -198,8 +198,10 @@ class _Future:
 
     def __init__(self, free: FreeGpus, endings: Sequence[Ending]) -> None:
         self._steps: List[Tuple[float, FreeGpus]] = [(0.0, free)]
-        self._is_certain = True
-        """Whether it is known of all so far when they start at the latest: else nobody may pass them."""
+        self._latest = 0.0
+        """When the last of those so far starts, at the latest."""
+        self._horizon = float("inf")
+        """By when those who pass have to be over: of somebody before them nobody knows more than that it starts later."""
         for seconds, whole, slices in sorted(endings):
             free = free._replace(whole_free=free.whole_free + whole, slices_free=free.slices_free + slices)
             self._steps.append((max(seconds, 1.0), free))
@@ -208,11 +210,13 @@ class _Future:
         """Give an entry its GPUs as soon as it puts off nobody before it; return whether that is now."""
         runtime = entry.max_runtime_seconds
         seconds = float("inf") if runtime is None else runtime + AROUND_SECONDS
-        begin = self._earliest(entry, seconds) if self._is_certain else None
-        if begin is None:
-            self._is_certain = False
+        begin = self._earliest(entry, seconds)
+        if begin is None or begin + seconds > self._horizon:
+            # It passes nobody, so it starts after all of them.
+            self._horizon = min(self._horizon, self._latest)
             return False
         self._take(entry, begin, begin + seconds)
+        self._latest = max(self._latest, begin)
         return begin == 0.0 and runtime is not None
 
     def _earliest(self, entry: QueueEntry, seconds: float) -> Optional[float]:
