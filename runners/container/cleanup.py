@@ -13,11 +13,9 @@ from runners.container.plan import network_name
 from runners.interface import AttemptRef, Observation
 from runners.shared.environment import secrets_stem
 from runners.shared.host_facts import HostFacts
-from runners.shared.learner_status import followed_by
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase, learner_name
 from workbench.learner.guard.container_command import EXIT_NOT_STARTED, EXIT_REMOVED
-from workbench.paths import AttemptFolder
 
 ORDER_SECONDS: Final = 10.0
 """How long clean-up waits for an engine that hangs: meanwhile no status of any learner is reported."""
@@ -64,7 +62,7 @@ class AttemptCleanup:
                 over = self._over.setdefault(attempt, set())
                 over.add(status.ref.learner)
                 if len(over) == attempt.learners:
-                    self._clean_attempt(attempt, site, impatient)
+                    self._clean_attempt(attempt, site, impatient, is_last=status.followed_by is None)
                     self._done.add(attempt)
             except FabricError:
                 continue  # removing the attempt and fabric gc clean up again
@@ -76,14 +74,14 @@ class AttemptCleanup:
         for number in range(1, attempt.learners + 1):
             engine().remove_of(attempt.home, learner_name(attempt.job_id, attempt.attempt, number))
             self._forget_secrets(attempt, number)
-        self._clean_attempt(attempt, site, engine())
+        self._clean_attempt(attempt, site, engine(), is_last=True)
 
     def _impatient_engine(self, engine: Callable[[], Engine]) -> Engine:
         if self._impatient is None:
             self._impatient = engine().within(ORDER_SECONDS)
         return self._impatient
 
-    def _clean_attempt(self, attempt: AttemptRef, site: HostFacts, engine: Engine) -> None:
+    def _clean_attempt(self, attempt: AttemptRef, site: HostFacts, engine: Engine, *, is_last: bool) -> None:
         network = network_name(attempt)
         if network and not engine.remove_network(attempt.home, network):
             for number in range(1, attempt.learners + 1):
@@ -98,14 +96,8 @@ class AttemptCleanup:
             return
         own = [str(folder.job_state), *models]
         shared = [str(job.results), str(job.checkpoints), str(job.data)]
-        # The next attempt may run already, and writes what the image's user has made there.
-        paths = own if self._is_followed(folder) else own + shared
-        restore_ownership(self._host, engine, paths, image)
-
-    def _is_followed(self, folder: AttemptFolder) -> bool:
-        """Say whether the host itself begins the attempt after this one."""
-        facts = self._host.call("learner", folder=str(folder.learner(1).path))
-        return followed_by(facts["state"] or {}) is not None
+        # The host may have begun the next attempt already, which writes what the image's user has made there.
+        restore_ownership(self._host, engine, own + shared if is_last else own, image)
 
     def _forget_secrets(self, attempt: AttemptRef, learner: int) -> None:
         stem = secrets_stem(self._host.call("secret_folder"), attempt, learner)

@@ -31,6 +31,8 @@ class PlanValues:
     image: Mapping[str, Any]
     environment: ImageEnvironment | None
     """The environment of ``requirements:``, None without one."""
+    opens: bool = False
+    """Whether what runs in the image needs the job's files to be opened to others."""
 
     def filled(
         self, planned: Mapping[str, Any], slots: Sequence[str], secrets: str, limits: Sequence[str]

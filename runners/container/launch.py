@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
@@ -19,7 +18,7 @@ from runners.container.environment import ENVIRONMENT, MODEL, folders, inside_fo
 from runners.container.fill_plan import PlanValues, program_of
 from runners.container.image import image_document, is_settled, need_image
 from runners.container.limits import Limits, is_refused, tries
-from runners.container.permissions import grant_access, needs_access, user_of
+from runners.container.permissions import grant_access, needs_access, restore_ownership, user_of
 from runners.container.plan import acts_of, labels, network_name, ref_of_labels, refusals
 from runners.container.requirements import EnvironmentBuild, ImageEnvironment
 from runners.container.stores import link_of, own_folders
@@ -40,7 +39,7 @@ from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from workbench.errors import FabricError, LaunchRefused, RunnerError, SlotsBusy
 from workbench.job import short_id
 from workbench.learner.boot.sh_launch import render_secrets
-from workbench.learner.guard.container_command import REASON, start_failure
+from workbench.learner.guard.container_command import REASON, command_of, start_failure
 from workbench.learner.guard.container_creation import (
     CONFLICT,
     LABEL_SLOTS,
@@ -201,8 +200,11 @@ class ContainerLaunch:
         environment = self._bring_environment(image, agent)
         trees = {path for learner in waiting for path in folders(request, learner, site).values()}
         files = [agent.importable, program_of(agent)]
-        grant_access(self._host, [*sorted(trees), *own], files, image, user_of(self._host)[0], stores)
-        return PlanValues(self._engine, agent, image, environment)
+        opens = needs_access(image, user_of(self._host)[0])
+        if opens:
+            self._take_back(image)
+            grant_access(self._host, [*sorted(trees), *own], files, stores)
+        return PlanValues(self._engine, agent, image, environment, opens)
 
     def _bring_environment(self, image: Mapping[str, Any], agent: Agent) -> ImageEnvironment | None:
         """Build the environment of ``requirements:``; record image and packages, and what was submitted."""
@@ -228,6 +230,12 @@ class ContainerLaunch:
         """Return the paths that the agent will link to the data of stores; they are created as empty folders."""
         copied = [data for data in data_of(self._request) if data.store.is_copied]
         return [link_of(self._request, learner, self._site, data) for learner in learners for data in copied]
+
+    def _take_back(self, image: Mapping[str, Any]) -> None:
+        """Make what the attempts before wrote as another user ours: who owns a file alone may open it to others."""
+        if self._request.attempt.attempt > 1:
+            shared = [str(path) for path in (self._job.results, self._job.checkpoints, self._job.data)]
+            restore_ownership(self._host, self._engine, shared, str(image["Id"]))
 
     def _pipes(self, learner: int) -> list[str]:
         folder = inside_folder(self._request, learner, self._site)
@@ -305,7 +313,7 @@ class ContainerLaunch:
             folder = self._attempt.learner(learner)
             slots = leased.by_learner[learner]
             self._create(learner, filling, slots, secrets.get(learner, ""))
-            limits = self._limits.known() if request.restarts is not None and self._keeps_image else None
+            limits = self._limits.known() if self._is_followed else None
             document = self._document(learner, filling, slots, secrets.get(learner, ""), limits)
             files[str(folder.path / "container.json")] = json.dumps(self._container_info(learner)) + "\n"
             files[str(folder.launch)] = json.dumps(document) + "\n"
@@ -347,39 +355,37 @@ class ContainerLaunch:
         document = {**planned, "secrets_file": None, "slots": list(slots), "guard": agent.argv(folder)}
         if secrets:
             document["secrets_file"] = secrets + ".json"
-        guard = shlex.join(agent.argv(folder)[:-2])
         for act in acts_of(self._request):
-            document[act] = f"exec {guard} contain {shlex.quote(str(folder.path))} {act}"
+            document[act] = command_of(document["guard"], str(folder.path), act)
         document["env"] = {**planned["env"], **gpu_variables(slots)}
         if self._request.spec.cpus:
             document[RESERVED_CPUS] = self._request.spec.cpus
-        if self._request.restarts is not None and limits is not None:
+        if self._is_followed and self._request.restarts is not None and limits is not None:
             document["restarts"] = {
                 **restarts_document(self._request, self._request.restarts, self._site, **TICKET),
-                "container": self._next_container(learner, filling, limits),
+                "container": self._recreation(learner, filling, limits),
             }
         return with_stores(self._request, self._host, self._site, document)
 
     @property
-    def _keeps_image(self) -> bool:
-        """Whether the next attempt runs in this one's image: nobody at the host pulls another one."""
-        return self._request.spec.image_pull != "always"
+    def _is_followed(self) -> bool:
+        """Whether the host begins the next attempt, which runs in this one's image: nobody there pulls another one."""
+        return self._request.restarts is not None and self._request.spec.image_pull != "always"
 
-    def _next_container(self, learner: int, filling: PlanValues, limits: Sequence[str]) -> dict[str, Any]:
-        """Return what the agent needs to make the container of the next attempt from (``guard.next_container``)."""
+    def _recreation(self, learner: int, filling: PlanValues, limits: Sequence[str]) -> dict[str, Any]:
+        """Return what this attempt's container is made from, of which its agent makes that of the next attempt."""
         inside = inside_folder(self._request, learner, self._site)
-        opened = []
-        if needs_access(filling.image, user_of(self._host)[0]):
-            opened = [str(self._attempt.job_state), str(self._attempt.model(learner)), str(inside)]
+        opened = [str(self._attempt.job_state), str(self._attempt.model(learner)), str(inside)]
         return {
             "config": {
                 **self._container_info(learner),
                 "create": self._creation(learner, (learner,), filling, limits),
             },
             "folders": [str(inside), *self._links([learner])],
+            "stores": own_folders(self._request, self._site),
             "pipes": self._pipes(learner),
             "files": self._scripts(learner),
-            "open": opened,
+            "open": opened if filling.opens else [],
         }
 
     def _await_starts(self) -> None:

@@ -17,12 +17,7 @@ _ROOT: Final = ("", "0", "root", "0:0", "root:root")
 
 
 def grant_access(
-    host: Host,
-    trees: Sequence[str],
-    read_only: Sequence[str],
-    image: Mapping[str, Any],
-    user: int,
-    below: Mapping[str, Sequence[str]],
+    host: Host, trees: Sequence[str], read_only: Sequence[str], below: Mapping[str, Sequence[str]]
 ) -> None:
     """Let an image's user write into folders and read files; the job's parent folder stays closed to others.
 
@@ -30,18 +25,19 @@ def grant_access(
         host: the host.
         trees: folders that it may change, with everything below them.
         read_only: files that it may read.
-        image: the image's document.
-        user: the id of our user on the host.
         below: more folders to change, relative to a shared folder into which other jobs write, too.
     """
-    if needs_access(image, user):
-        host.call("let_others_in", trees=list(trees), read_only=list(read_only), below=dict(below))
+    host.call("let_others_in", trees=list(trees), read_only=list(read_only), below=dict(below))
 
 
 def needs_access(image: Mapping[str, Any], user: int) -> bool:
     """Say whether what runs in an image may do less with our user's files than our user.
 
     Root in the container has no DAC_OVERRIDE: it needs the same rights as any user.
+
+    Args:
+        image: the image's document.
+        user: the id of our user on the host.
     """
     return user != 0 or str((image.get("Config") or {}).get("User") or "") not in _ROOT
 

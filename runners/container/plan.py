@@ -33,7 +33,7 @@ from runners.shared.launch_document import LearnerLaunch, check_memory, metrics_
 from runners.shared.unsupported import not_built
 from workbench.errors import LaunchRefused
 from workbench.job import attempt_stem, learner_name
-from workbench.learner.guard.container_creation import LABEL_HOME
+from workbench.learner.guard.container_creation import LABEL_ATTEMPT, LABEL_HOME
 
 _PLATFORM = ("MODEL_DIR", "DATA_DIR", "RESULT_DIR", "JOB_STATE_DIR", "LOG_DIR", "CHECKPOINT_DIR")
 
@@ -200,14 +200,14 @@ def labels(attempt: AttemptRef, learner: int, owner: str) -> dict[str, str]:
         LABEL_HOME: attempt.home,
         "fabric.owner": owner,
         "fabric.job": attempt.job_id,
-        "fabric.attempt": str(attempt.attempt),
+        LABEL_ATTEMPT: str(attempt.attempt),
         LABEL_LEARNER: str(learner),
     }
 
 
 def ref_of_labels(labels: Mapping[str, str]) -> LearnerRef | None:
     """Return the learner of a container's labels, None for other containers."""
-    attempt, learner = labels.get("fabric.attempt", ""), labels.get(LABEL_LEARNER, "")
+    attempt, learner = labels.get(LABEL_ATTEMPT, ""), labels.get(LABEL_LEARNER, "")
     if not (attempt.isdigit() and learner.isdigit()):
         return None
     return LearnerRef(labels.get(LABEL_HOME, ""), labels.get("fabric.job", ""), int(attempt), int(learner))

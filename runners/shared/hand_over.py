@@ -117,16 +117,14 @@ def restarts_document(
         request: the attempt.
         restarts: which ones follow it.
         site: the host's facts.
-        more: what the ticket says beside that which the ticket of every attempt says.
+        more: what the ticket of such a runner says beside that.
     """
     limit = HostGates(limit=request.limit).to_json(site.home)["limit"]
-    if limit is not None:
-        more["limit"] = limit
     return {
         "done": restarts.done,
         "allowed": restarts.allowed,
         "delay_seconds": restarts.delay_seconds,
-        "ticket": {**ticket_facts(request, site), **more},
+        "ticket": {**ticket_facts(request, site), **({} if limit is None else {"limit": limit}), **more},
         "code_hash": request.code_hash,
         "archive": str(site.home.snapshot(request.code_hash)) if request.code_hash else "",
     }

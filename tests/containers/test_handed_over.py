@@ -261,9 +261,8 @@ def test_a_launch_that_is_cut_off_before_the_hand_over_is_repeated(
 ) -> None:
     host = LocalHost(ground.home)
     runner = ContainerRunner(host, home_uuid=ground.uuid)
-    job = LaunchedAttempt.planned(
-        runner, request_of("echo ran", home=ground.uuid, image=BUSYBOX, gpus=1, learners=2)
-    )
+    request = request_of("echo ran", home=ground.uuid, image=BUSYBOX, gpus=1, learners=2, ends_when="all")
+    job = LaunchedAttempt.planned(runner, request)
     name = job.request.attempt.job_id
     call = host.call
 

@@ -6,11 +6,13 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.containers.registry import docker_config, registry_of
 from tests.containers.test_handed_over import (
     CANARY,
     CONTAINER,
@@ -20,6 +22,7 @@ from tests.containers.test_handed_over import (
     first,
     let_end,
 )
+from tests.learner.waiting_jobs import take
 from tests.stubs import pretend
 from tests.support.controllers import alive, answers, kill, log_of
 from tests.support.images import BUSYBOX, DEBIAN, USER
@@ -206,7 +209,7 @@ def test_the_next_container_is_stopped_where_it_waits_and_leaves_nothing(ground:
     until(lambda: at_the_engine(job_id) == [], lambda: f"{at_the_engine(job_id)}")
 
 
-def test_what_its_image_or_its_mounts_lack_is_left_to_the_controller(ground: Ground, tmp_path: Path) -> None:
+def test_an_attempt_whose_mounts_are_gone_is_left_to_the_controller(ground: Ground, tmp_path: Path) -> None:
     mounted = tmp_path / "mounted"
     mounted.mkdir()
     job_id = first(ground, CONTAINER, "exit 3", max_restarts=1, bind_mounts=(BindMount(str(mounted), "in"),))
@@ -220,6 +223,25 @@ def test_what_its_image_or_its_mounts_lack_is_left_to_the_controller(ground: Gro
     assert f"attempt 2 is not begun from here: {mounted} is not there any more" in log
     ensure_controller(ground.home)
     assert ground.ends(job_id, 2).state is State.FAILED
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["launched at once", "given to its host"])
+def test_a_job_whose_image_is_pulled_at_each_start_is_left_to_the_controller(
+    ground: Ground, clean_environment: Path, waits: bool
+) -> None:
+    subprocess.run(["docker", "tag", BUSYBOX, "fabric-test/anew"], check=True)
+    with registry_of("fabric-test/anew") as registry:
+        (clean_environment / ".docker").mkdir(exist_ok=True)
+        (clean_environment / ".docker" / "config.json").write_text(docker_config(registry))
+        lease = take(*GPUS) if waits else None
+        job_id = ground.submit("exit 3", image=registry.image, image_pull="always", gpus=2, max_restarts=1)
+        if lease is not None:
+            await_given(ground, job_id)
+            lease.release()
+
+        assert ground.ends(job_id, 2).state is State.FAILED
+    assert "restarts" not in json.loads(ground.learner(job_id).launch.read_text())
+    subprocess.run(["docker", "rmi", "fabric-test/anew"], check=True, capture_output=True)
 
 
 def test_a_killed_waiter_loses_no_container(ground: Ground) -> None:

@@ -10,13 +10,18 @@ from typing import Any
 
 import pytest
 
+from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt
 from runners.container.permissions import relabelled
 from runners.container.runner import ContainerRunner
 from runners.interface import HostRestarts
 from tests.runners.jobs import Jobs
+from workbench.learner.guard.container_command import command_of
 from workbench.learner.guard.next_attempt import FollowingAttempt
+from workbench.learner.guard.next_container import prepare
 from workbench.learner.journal.launch_document import LaunchDocument
+from workbench.learner.platform.errors import Failure
+from workbench.paths import Home
 from workbench.spec import BindMount, Checkpoints, DataStore, EvaluationMetrics
 
 RESTARTS = HostRestarts(done=0, allowed=2, delay_seconds=1.0)
@@ -74,6 +79,10 @@ def test_the_next_launch_document_is_the_planned_one(
     assert made == second
 
 
+def container_acts(options: dict[str, Any]) -> list[str]:
+    return ["setup", "command"] if "setup" in options else ["command"]
+
+
 @pytest.mark.parametrize(
     ("number", "options"),
     [
@@ -89,9 +98,9 @@ def test_the_next_launch_document_is_the_planned_one(
 )
 @pytest.mark.parametrize("guarded", [False, True], ids=["mounts", "with SELinux"])
 def test_the_next_container_is_the_planned_one(
-    jobs: Jobs, number: int, options: dict[str, Any], guarded: bool
+    jobs: Jobs, tmp_path: Path, number: int, options: dict[str, Any], guarded: bool
 ) -> None:
-    runner = ContainerRunner(jobs.host, home_uuid=jobs.home)
+    runner = ContainerRunner(LocalHost(Home(tmp_path / "o'b" / "my fabric")), home_uuid=jobs.home)
     request = jobs.plan("python train.py --out $PWD", image="an-image", **options).request
     at = [replace(request, attempt=replace(request.attempt, attempt=one)) for one in (number, number + 1)]
     first, second = (json.loads(json.dumps(runner.plan(one).learners[0].native)) for one in at)
@@ -99,39 +108,44 @@ def test_the_next_container_is_the_planned_one(
     if guarded:
         for one in (first, second):
             host = one["container"]["HostConfig"]
-            host["Binds"] = relabelled([mount for mount in host.pop("Mounts") if mount["Type"] == "bind"])
-    folder = str(first["launch"]["cwd"])
+            host["Binds"] = relabelled(host.pop("Mounts"))
+    folder, after = str(first["launch"]["cwd"]), str(second["launch"]["cwd"])
+    acts = container_acts(options)
+    for one, learner in ((first["launch"], folder), (second["launch"], after)):
+        guard = one["guard"] = ["python3", "an agent", "guard", learner]
+        one.update({act: command_of(guard, learner, act) for act in acts})
     container = {
         "config": {
             "name": names[0],
             "engine": "/run/docker.sock",
+            "acts": acts,
             "create": {"document": first["container"], "is_after": True, "network": None},
         },
         "folders": [f"{folder}/inside"],
         "pipes": [f"{folder}/inside/exit.command"],
         "files": {f"{folder}/inside/command.sh": f"echo {folder}\n"},
-        "open": [],
+        "stores": {"/store/.": ["results"]},
+        "open": [f"{folder}/inside"],
     }
     restarts = {"done": 0, "allowed": 2, "delay_seconds": 40.0, "container": container}
 
-    made = FollowingAttempt(
-        folder, LaunchDocument({**first["launch"], "guard": [], "restarts": restarts}), {}
-    ).document()
+    made = FollowingAttempt(folder, LaunchDocument({**first["launch"], "restarts": restarts}), {}).document()
 
     found = made.pop("restarts")["container"]
     chosen: dict[str, Any] = {"slots": [], "secrets_file": None}
-    assert made == {**second["launch"], "guard": [], **chosen}
-    after = str(second["launch"]["cwd"])
+    assert made == {**second["launch"], **chosen}
     assert found == {
         "config": {
             "name": names[1],
             "engine": "/run/docker.sock",
+            "acts": acts,
             "create": {"document": second["container"], "is_after": False, "network": None},
         },
         "folders": [f"{after}/inside"],
         "pipes": [f"{after}/inside/exit.command"],
         "files": {f"{after}/inside/command.sh": f"echo {folder}\n"},
-        "open": [],
+        "stores": {"/store/.": ["results"]},
+        "open": [f"{after}/inside"],
     }
 
 
@@ -199,3 +213,28 @@ def test_a_home_that_was_moved_meanwhile_begins_nothing(
     assert not following.give_to_waiter()
     assert "the home is somewhere else now" in capfd.readouterr().err
     assert not (moved.parents[1] / "attempt-2").exists()
+
+
+def test_folders_in_a_mounted_store_that_the_command_removed_are_made_again_and_opened(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "bucket" / "kept").mkdir(parents=True, mode=0o700)
+    (tmp_path / "learner-1").mkdir()
+    host: dict[str, Any] = {"Mounts": [{"Type": "volume", "Source": "a-volume"}]}
+    container = {
+        "config": {"create": {"document": {"HostConfig": host}}},
+        "folders": [],
+        "stores": {f"{tmp_path}/bucket/.": ["kept", "job/results"]},
+        "pipes": [],
+        "files": {},
+        "open": [f"{tmp_path}/learner-1"],
+    }
+
+    prepare(container, f"{tmp_path}/learner-1")
+
+    modes = [path.stat().st_mode & 0o777 for path in (tmp_path / "bucket").rglob("*")]
+    assert sorted(modes) == [0o700, 0o700, 0o777]
+    assert (tmp_path / "bucket" / "job" / "results").stat().st_mode & 0o777 == 0o777
+    host["Binds"] = [f"{tmp_path}/gone:/in:ro,z"]
+    with pytest.raises(Failure, match="gone is not there any more"):
+        prepare(container, f"{tmp_path}/learner-1")

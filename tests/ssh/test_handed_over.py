@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -250,6 +252,35 @@ def test_a_container_that_fails_is_tried_again_by_the_host_with_the_laptop_off(
     assert [len(ground.output(job_id, number).splitlines()) for number in (1, 2, 3)] == [2, 3, 4]
     own = {path.lstat().st_uid for path in there(user, ground, job_id).parents[1].rglob("*")}
     assert own == {user.uid}
+
+
+def test_a_container_that_its_host_lost_before_its_next_attempt_is_launched_again_with_its_files(
+    ground: Ground, engine_box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the image's user wrote is not the person's yet, who alone is here."""
+    monkeypatch.setenv("FABRIC_CONTAINER_GPUS", "environment")
+    user = engine_box.user
+    engine = {"engine": "/var/run/docker.sock"}
+    target = TargetRef("box", "ssh", "container", address=engine_box.address, options=engine)
+    notes = "mkdir -p $CHECKPOINT_DIR/deep; echo x >> $CHECKPOINT_DIR/deep/notes"
+    job_id = ground.submit(
+        f"{HOLD}; umask 077; {notes}; [ $(wc -l < $CHECKPOINT_DIR/deep/notes) = 2 ] || exit 3",
+        target=target, image=BUSYBOX, gpus=1, max_restarts=1,
+    )  # fmt: skip
+    ground.prints(job_id, "ready")
+    urgent = give(ground, user, HOLD, priority=60)
+    let_go(user, ground, job_id)
+    ground.prints(urgent, "ready")
+    second = there(user, ground, job_id).parents[1] / "attempt-2" / "learner-1" / "state.json"
+    until(second.exists)
+    os.kill(json.loads(second.read_text())["pid"], signal.SIGKILL)
+
+    let_go(user, ground, urgent)
+    until(lambda: (second.parents[1] / "learner-1" / "output.log").exists())
+    (second.parents[1] / "job" / "end").touch()
+
+    assert ground.ends(job_id, 2).state is State.COMPLETED
+    assert (ground.home.job(job_id).checkpoints / "deep" / "notes").read_text() == "x\nx\n"
 
 
 def test_two_laptops_whose_lids_are_closed_share_the_host_by_priority(

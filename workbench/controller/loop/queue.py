@@ -362,8 +362,8 @@ def _host_of(target: TargetRef) -> tuple[str, str, str]:
 
 def _waits_for_long(tracked: TrackedJob) -> bool:
     """Say whether a job waits for a time of day that it asked for; the end of a back-off comes soon."""
-    is_timed = tracked.gates is not None and tracked.gates.begin_us is not None
-    return is_timed and tracked.restarts_at_us is None
+    begin_us = None if tracked.gates is None else tracked.gates.begin_us
+    return begin_us is not None and begin_us != tracked.restarts_at_us
 
 
 def _limit_alone(tracked: TrackedJob) -> HostGates:

@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import select
+import shlex
 import signal
 
 from workbench.learner.platform import beneath, system
@@ -19,7 +20,7 @@ from workbench.learner.platform.process_table import FILE, processes_file
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Sequence
 
 EXIT_NOT_STARTED = 125
 EXIT_REMOVED = 137
@@ -45,6 +46,17 @@ _PEERS_SECONDS = 10.0
 
 _LATE = (404, 409)
 """What an engine says of a container whose start has failed already."""
+
+
+def command_of(guard: Sequence[str], folder: str, act: str) -> str:
+    """Return the shell's command that runs an act in a learner's container.
+
+    Args:
+        guard: what starts the learner's agent, which ends with ``guard`` and the folder.
+        folder: the learner's.
+        act: ``setup`` or ``command``.
+    """
+    return "exec %s" % shlex.join([*guard[:-2], "contain", folder, act])
 
 
 def main(folder: str, act: str) -> int:

@@ -33,6 +33,9 @@ Reason = Tuple[str, str, str]
 LABEL_HOME = "fabric.home"
 """The label of containers and networks that names the home of their job by its uuid."""
 
+LABEL_ATTEMPT = "fabric.attempt"
+"""The label of containers and networks that says which attempt of its job they belong to."""
+
 LABEL_SLOTS = "fabric.slots"
 LABEL_PLAN = "fabric.plan"
 NOT_FOUND = 404

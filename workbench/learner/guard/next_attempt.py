@@ -52,6 +52,7 @@ class FollowingAttempt:
         self._launch = launch
         self._secrets = secrets
         self._restarts: dict[str, Any] = dict(launch.restarts or {})
+        self._container: dict[str, Any] | None = self._restarts.get("container")
         self._environment = {key: value for key, value in os.environ.items() if key not in _OF_THIS_ATTEMPT}
         self._attempt_dir = os.path.dirname(folder)
         self._job_dir = os.path.dirname(self._attempt_dir)
@@ -127,7 +128,7 @@ class FollowingAttempt:
                 raise Failure("try_again", "somebody else has begun it")
             touch([os.path.join(environment["JOB_STATE_DIR"], self._launch.job)])
             self._bring_code(environment["MODEL_DIR"])
-            if "container" in document["restarts"]:
+            if self._container is not None:
                 from workbench.learner.guard.next_container import prepare
 
                 prepare(document["restarts"]["container"], folder)
@@ -147,7 +148,7 @@ class FollowingAttempt:
             Failure: its Python, or what is mounted, is gone.
         """
         needed = [source for source, _ in self._links]
-        if "container" not in self._restarts:
+        if self._container is None:
             packages = state.read_object(os.path.join(self._attempt_dir, "environment.json"))
             needed.append(str(packages.get("python") or ""))
         for path in needed:
@@ -181,17 +182,15 @@ class FollowingAttempt:
             min(2 * self._delay_seconds, LONGEST_DELAY_SECONDS),
         )
         restarts = {**self._restarts, "done": done + 1, "delay_seconds": delay}
-        # A process's command is the user's text; what drives a container is ours, and names the learner's folder.
-        spared: tuple[str, ...] = ("command", "setup", "restarts")
-        if "container" in restarts:
-            from workbench.learner.guard.next_container import of_next_attempt
-
-            spared = ("restarts",)
-            restarts["container"] = of_next_attempt(
-                restarts["container"], self._number, self._moved, self._renamed
-            )
+        spared = ("command", "setup", "restarts")
         moved = {name: value if name in spared else self._moved(value) for name, value in before.items()}
-        moved["env"] = {name: self._renamed(name, value) for name, value in moved["env"].items()}
+        moved["env"] = {name: self._variable(name, value) for name, value in moved["env"].items()}
+        if self._container is not None:
+            from workbench.learner.guard.next_container import NextContainer
+
+            following = NextContainer(self._container, self._number, self._moved, self._name, self._variable)
+            restarts["container"] = following.document()
+            moved.update(following.commands(moved["guard"], self._moved(self._folder)))
         return {**moved, "attempt": self._number, "slots": [], "secrets_file": None, "restarts": restarts}
 
     def _ticket(self, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,23 +213,20 @@ class FollowingAttempt:
             "learners": [learner],
         }
 
-    def _renamed(self, variable: str, value: str) -> str:
-        """Return the value of a variable, or a name that has none, with the names of the next attempt."""
-        if variable == "FABRIC_LEARNER":
-            own, after = (
-                self._launch.marker,
-                "%s/%s/%d/%d"
-                % (
-                    self._launch.home,
-                    self._launch.job,
-                    self._number,
-                    self._launch.learner,
-                ),
-            )
-            return after + value[len(own) :] if value.startswith(own) else value
-        if variable and variable not in _NAMED_BY_ATTEMPT:
+    def _variable(self, variable: str, value: str) -> str:
+        """Return the value that one of the command's variables has in the next attempt."""
+        if variable in _NAMED_BY_ATTEMPT:
+            return self._name(value)
+        marker = self._launch.marker
+        if variable != "FABRIC_LEARNER" or not value.startswith(marker):
             return value
-        return value.replace(self._names, _renumbered(self._names, "-a%d", self._launch.attempt))
+        launch = self._launch
+        after = "%s/%s/%d/%d" % (launch.home, launch.job, self._number, launch.learner)
+        return after + value[len(marker) :]
+
+    def _name(self, text: str) -> str:
+        """Return a text in which the attempt's learners are named with the next attempt's names."""
+        return text.replace(self._names, _renumbered(self._names, "-a%d", self._launch.attempt))
 
     def _moved(self, value: Any) -> Any:
         """Return a value of the launch document with the paths of the next attempt's folders."""

@@ -201,7 +201,7 @@ class _Future:
         self._latest = 0.0
         """When the last of those so far starts, at the latest."""
         self._horizon = float("inf")
-        """By when those who pass have to be over: of somebody before them nobody knows more than that it starts later."""
+        """By when those who pass have to be over: of somebody before them it is only known that it starts later."""
         for seconds, whole, slices in sorted(endings):
             free = free._replace(whole_free=free.whole_free + whole, slices_free=free.slices_free + slices)
             self._steps.append((max(seconds, 1.0), free))

@@ -53,6 +53,17 @@ class AwaitedAttempt(NamedTuple):
             folders=tuple(str(folder) for folder in document["learners"]),
         )
 
+    def to_json(self) -> Dict[str, Any]:
+        """Return the document that says it."""
+        return {
+            "job": self.job,
+            "attempt": self.attempt,
+            "ended": self.may_fail,
+            "restarts_left": self.restarts_left,
+            "platform_restarts_left": self.platform_restarts_left,
+            "learners": list(self.folders),
+        }
+
 
 class TicketLimit(NamedTuple):
     """How many attempts of one sweep may be under way at once."""
@@ -68,6 +79,11 @@ class TicketLimit(NamedTuple):
         """Return what a document says; raises as :meth:`AwaitedAttempt.parse` does."""
         others = tuple(AwaitedAttempt.parse(one) for one in document.get("others") or ())
         return cls(str(document["sweep"]), int(document["at_most"]), others)
+
+    def to_json(self) -> Dict[str, Any]:
+        """Return the document that says it."""
+        others = [one.to_json() for one in self.others]
+        return {"sweep": self.sweep, "at_most": self.at_most, "others": others}
 
 
 class TicketGates(NamedTuple):

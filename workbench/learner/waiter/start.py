@@ -111,8 +111,12 @@ class AttemptStart:
                     documents[one.number][allocation.RESERVED_CPUS] = ticket.cpus
                 if isinstance(documents[one.number].get("restarts"), dict):
                     # The next attempt waits where this one stood at last.
-                    stands = {"priority": ticket.priority, "position": ticket.position}
-                    documents[one.number]["restarts"]["ticket"].update(stands)
+                    limit = ticket.gates.limit
+                    documents[one.number]["restarts"]["ticket"].update(
+                        priority=ticket.priority,
+                        position=ticket.position,
+                        limit=None if limit is None else limit.to_json(),
+                    )
                 if ticket.gates.limit is not None:
                     documents[one.number][allocation.SWEEP] = ticket.gates.limit.sweep
                 if ticket.cpus and ticket.binds_cpus:
