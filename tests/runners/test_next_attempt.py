@@ -17,8 +17,7 @@ from runners.container.runner import ContainerRunner
 from runners.interface import HostRestarts
 from tests.runners.jobs import Jobs
 from workbench.learner.guard.container_command import command_of
-from workbench.learner.guard.next_attempt import FollowingAttempt
-from workbench.learner.guard.next_container import prepare
+from workbench.learner.guard.next_attempt import FollowingAttempt, prepare_container
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.platform.errors import Failure
 from workbench.paths import Home
@@ -230,11 +229,11 @@ def test_folders_in_a_mounted_store_that_the_command_removed_are_made_again_and_
         "open": [f"{tmp_path}/learner-1"],
     }
 
-    prepare(container, f"{tmp_path}/learner-1")
+    prepare_container(container, f"{tmp_path}/learner-1")
 
     modes = [path.stat().st_mode & 0o777 for path in (tmp_path / "bucket").rglob("*")]
     assert sorted(modes) == [0o700, 0o700, 0o777]
     assert (tmp_path / "bucket" / "job" / "results").stat().st_mode & 0o777 == 0o777
     host["Binds"] = [f"{tmp_path}/gone:/in:ro,z"]
     with pytest.raises(Failure, match="gone is not there any more"):
-        prepare(container, f"{tmp_path}/learner-1")
+        prepare_container(container, f"{tmp_path}/learner-1")

@@ -1,9 +1,9 @@
 """Has the host begin the next attempt of a job whose command failed, so that it goes on with the laptop off.
 
 The guard of an attempt prepares the next one as the controller's launch would: the same code, environment and launch
-document, in folders of its own. Then it gives it to the home's waiter, which starts it after the back-off, when its
-turn for GPUs and CPUs has come. Only who has launched the attempt knows whether this is right: it has written
-``restarts`` into the launch document then.
+document, in folders of its own, and what its container is made from, where it has one. Then it gives it to the home's
+waiter, which starts it after the back-off, when its turn for GPUs and CPUs has come. Only who has launched the attempt
+knows whether this is right: it has written ``restarts`` into the launch document then.
 """
 
 from __future__ import annotations
@@ -13,18 +13,21 @@ import json
 import os
 import sys
 
+from workbench.learner.guard.container_command import DOCUMENT, command_of
+from workbench.learner.guard.container_creation import LABEL_ATTEMPT
 from workbench.learner.host.code_store import copy_code
 from workbench.learner.host.unpack import unpack
 from workbench.learner.journal import state
 from workbench.learner.platform import system
 from workbench.learner.platform.errors import Failure, of_os_error
-from workbench.learner.platform.files import make_folders, touch, write_files
+from workbench.learner.platform.files import make_folders, make_pipes, open_to_all, touch, write_files
+from workbench.learner.queue.allocation import CHOSEN
 from workbench.learner.queue.channel import poke
 from workbench.learner.queue.home_waiter import UNANSWERED, HomeWaiter
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from typing import Any, Mapping
+    from typing import Any, Callable, Mapping, Sequence
 
     from workbench.learner.journal.launch_document import LaunchDocument
 
@@ -129,9 +132,7 @@ class FollowingAttempt:
             touch([os.path.join(environment["JOB_STATE_DIR"], self._launch.job)])
             self._bring_code(environment["MODEL_DIR"])
             if self._container is not None:
-                from workbench.learner.guard.next_container import prepare
-
-                prepare(document["restarts"]["container"], folder)
+                prepare_container(document["restarts"]["container"], folder)
             files = {os.path.join(folder, "launch.json"): json.dumps(document) + "\n"}
             packages = os.path.join(self._attempt_dir, "environment.json")
             if os.path.exists(packages):
@@ -186,8 +187,6 @@ class FollowingAttempt:
         moved = {name: value if name in spared else self._moved(value) for name, value in before.items()}
         moved["env"] = {name: self._variable(name, value) for name, value in moved["env"].items()}
         if self._container is not None:
-            from workbench.learner.guard.next_container import NextContainer
-
             following = NextContainer(self._container, self._number, self._moved, self._name, self._variable)
             restarts["container"] = following.document()
             moved.update(following.commands(moved["guard"], self._moved(self._folder)))
@@ -250,3 +249,88 @@ def _renumbered(text: str, ending: str, number: int) -> str:
     if not text.endswith(before):
         raise ValueError("%s does not end with %s" % (text, before))
     return text[: -len(before)] + ending % (number + 1)
+
+
+class NextContainer:
+    """The container of one learner in its next attempt.
+
+    Args:
+        before: what the launch of this attempt has left under ``restarts`` as ``container``. ``config`` is what is in
+            ``container.json``, with ``create``, so that an agent creates the container. ``folders`` and ``pipes`` are
+            made beforehand, and where they are gone ``stores``: the job's own folders in mounted stores, by the
+            store's folder. ``files`` are texts by path, which are written in the container, too, and ``open`` folders
+            that the image's user may change, if it has to be let in.
+        number: the next attempt's.
+        move: returns a value with the paths of the next attempt's folders.
+        name: returns a text with the names of the next attempt's learners.
+        variable: takes the name of a variable and its value; returns the value that it has in the next attempt.
+    """
+
+    def __init__(
+        self,
+        before: Mapping[str, Any],
+        number: int,
+        move: Callable[[Any], Any],
+        name: Callable[[str], str],
+        variable: Callable[[str, str], str],
+    ) -> None:
+        self._before = before
+        self._number = number
+        self._move = move
+        self._name = name
+        self._variable = variable
+
+    def document(self) -> dict[str, Any]:
+        """Return what is left of it for the attempt after it, in the same form."""
+        before = self._before
+        found: dict[str, Any] = self._move(before)
+        found["files"] = {self._move(path): text for path, text in before["files"].items()}
+        config = found["config"]
+        config["name"] = self._name(config["name"])
+        # What it was prepared for has run: the image is the one that was meant.
+        config["create"]["is_after"] = False
+        planned, document = before["config"]["create"]["document"], config["create"]["document"]
+        document["Hostname"] = config["name"]
+        document["Env"] = [self._entry(entry) for entry in document["Env"]]
+        document["Labels"] = {**planned["Labels"], LABEL_ATTEMPT: str(self._number)}
+        hosts = planned["HostConfig"].get("ExtraHosts") or ()
+        document["HostConfig"]["ExtraHosts"] = [self._name(entry) for entry in hosts]
+        return found
+
+    def commands(self, guard: Sequence[str], folder: str) -> dict[str, str]:
+        """Return what the agent runs for each act, by the keys of its launch document."""
+        return {act: command_of(guard, folder, act) for act in self._before["config"]["acts"]}
+
+    def _entry(self, entry: str) -> str:
+        name, equals, value = entry.partition("=")
+        return name + equals + self._variable(name, value)
+
+
+def prepare_container(container: Mapping[str, Any], folder: str) -> None:
+    """Make in a learner's folder, and beside it, what its container needs.
+
+    Raises:
+        Failure: a folder or a file is gone that it would mount.
+        OSError: something cannot be made.
+    """
+    missing = {
+        root: [name for name in names if not os.path.isdir(os.path.join(root, name))]
+        for root, names in container["stores"].items()
+    }
+    make_folders(container["folders"], missing)
+    make_pipes(container["pipes"])
+    write_files(container["files"], mode=0o666)
+    if container["open"]:
+        open_to_all(container["open"], (), missing)
+    for source in _sources(container["config"]["create"]["document"]["HostConfig"]):
+        if not os.path.exists(source):
+            raise Failure("missing", "%s is not there any more" % source)
+    path = os.path.join(folder, DOCUMENT)
+    write_files({path: json.dumps(container["config"]) + "\n"})
+
+
+def _sources(host: Mapping[str, Any]) -> list[str]:
+    """List the paths that a container mounts, but for those that are chosen when it starts, and volumes."""
+    bound = [entry.partition(":")[0] for entry in host.get("Binds") or ()]
+    mounted = [mount["Source"] for mount in host.get("Mounts") or ()]
+    return [source for source in bound + mounted if source != CHOSEN and os.path.isabs(source)]
