@@ -86,13 +86,21 @@ def in_order(entries: Iterable[QueueEntry]) -> List[QueueEntry]:
 
     Positions only exchange the turns of one home's jobs of one priority, so nobody passes others by them.
     """
-    plain = sorted(entries, key=lambda entry: (-entry.priority, entry.since_us, entry.key))
+    plain = sorted(entries, key=_by_time)
     own: Dict[Tuple[int, str, int], List[QueueEntry]] = {}
     for entry in plain:
         own.setdefault((entry.person, entry.home, entry.priority), []).append(entry)
     for placed in own.values():
-        placed.sort(key=lambda entry: (entry.position, entry.since_us, entry.key), reverse=True)
+        placed.sort(key=_by_position, reverse=True)
     return [own[entry.person, entry.home, entry.priority].pop() for entry in plain]
+
+
+def _by_time(entry: QueueEntry) -> Tuple[int, int, int, str, str]:
+    return (-entry.priority, entry.since_us, entry.person, entry.home, entry.job)
+
+
+def _by_position(entry: QueueEntry) -> Tuple[float, int, int, str, str]:
+    return (entry.position, entry.since_us, entry.person, entry.home, entry.job)
 
 
 class Held(NamedTuple):
@@ -137,38 +145,43 @@ def turns(
     waits = starts = NOBODY
     homes: Set[Tuple[int, str]] = set()
     taken = dict(held)
-    limits = {entry.person: policy.limits(name_of(entry.person)) for entry in entries}
+    people = {entry.person for entry in entries}
+    limits = {person: policy.limits(name_of(person)) for person in people}
+    limited = {person for person in people if limits[person].has_limit}
     line = _Line(entries, policy, limits, held)
-    place = 0
+    place, of = 0, len(entries)
     while True:
         entry = line.next()
         if entry is None:
             return found
         place += 1
-        why = _limit(entry, limits[entry.person], taken.get(entry.person, Held()))
+        key, why = entry.key, ""
+        if entry.person in limited:
+            why = _limit(entry, limits[entry.person], taken.get(entry.person, Held()))
         is_fit = left.free(entry.each) >= entry.gpus and not why
-        is_aside = bool(why) or entry.gpus > gpus.total(entry.each) or entry.key in passed
+        is_aside = bool(why) or entry.gpus > gpus.total(entry.each) or key in passed
         start = is_fit and (is_aside or waits == NOBODY)
         if not is_aside and not start and waits == NOBODY and policy.kind == "priority":
             future = _Future(left, [*endings, *started])
         if not is_aside and future is not None and place <= PASSING_AT_MOST:
             # The first of them does not fit, so that it starts later, or nobody knows when.
-            start = future.place(entry) and not limits[entry.person].has_limit
-        others_ahead = bool(homes - {entry.key[:2]})
+            start = future.place(entry) and entry.person not in limited
+        home = key[:2]
+        others_ahead = len(homes) > (home in homes)
         ahead = starts if waits == NOBODY else waits
-        found[entry.key] = Turn(start, place, len(entries), gpus.free(entry.each), ahead, others_ahead, why)
+        found[key] = Turn(start, place, of, gpus.free(entry.each), ahead, others_ahead, why)
         if is_aside:
             continue
-        homes.add(entry.key[:2])
+        homes.add(home)
         line.counts(entry)
         if start:
             started += _ending_of(entry, left)
             left = left.without(entry)
-            starts = entry.key
+            starts = key
             before = taken.get(entry.person, Held())
             taken[entry.person] = Held(before.gpus + entry.gpus, before.jobs + 1)
         elif waits == NOBODY:
-            waits = entry.key
+            waits = key
 
 
 def may_pass(entries: Sequence[QueueEntry], gpus: FreeGpus, policy: Policy) -> bool:
@@ -253,27 +266,25 @@ class _Line:
         self._limits = limits
         self._is_shared = policy.kind == "fair_share"
         self._gpus = {person: have.gpus for person, have in held.items()}
-        if policy.kind == "first_come":
-            entries = [entry._replace(priority=0) for entry in entries]
-        else:
-            entries = [entry._replace(priority=min(entry.priority, policy.max_priority)) for entry in entries]
+        most = 0 if policy.kind == "first_come" else policy.max_priority
+        capped = [entry._replace(priority=most) if entry.priority > most else entry for entry in entries]
         self._lines: Dict[int, List[Tuple[int, QueueEntry]]] = {}
-        for index, entry in reversed(list(enumerate(in_order(entries)))):
+        for index, entry in reversed(list(enumerate(in_order(capped)))):
             self._lines.setdefault(entry.person if self._is_shared else -1, []).append((index, entry))
 
     def next(self) -> Optional[QueueEntry]:
         """Return who comes next; None at the end."""
         if not self._lines:
             return None
-        line = min(self._lines, key=self._rank)
+        line = min(self._lines, key=self._rank) if self._is_shared else -1
         entry = self._lines[line].pop()[1]
         if not self._lines[line]:
             del self._lines[line]
         return entry
 
-    def _rank(self, line: int) -> Tuple[float, int]:
-        share = self._gpus.get(line, 0) / self._limits[line].weight if self._is_shared else 0.0
-        return (share, self._lines[line][-1][0])
+    def _rank(self, person: int) -> Tuple[float, int]:
+        share = self._gpus.get(person, 0) / self._limits[person].weight
+        return (share, self._lines[person][-1][0])
 
     def counts(self, entry: QueueEntry) -> None:
         """Count an entry for its person: it starts, or is the next to."""
