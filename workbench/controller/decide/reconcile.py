@@ -131,13 +131,6 @@ def _has_left_line(learner: LearnerStatus) -> bool:
     return not learner.waits and not learner.cut_off and (is_alive(learner) or learner.started_us is not None)
 
 
-def has_failed_by_itself(learner: LearnerStatus) -> bool:
-    """Say whether a learner's command has failed so that its host may begin another attempt."""
-    has_ended = learner.exit_code is not None or learner.signal is not None
-    is_of_platform = learner.reason is not None and learner.reason.fault is FaultOwner.PLATFORM
-    return has_ended and learner.exit_code != 0 and learner.stopped in ("", "memory") and not is_of_platform
-
-
 def never_began(learner: LearnerStatus) -> bool:
     """Say whether a learner was lost before its command started."""
     return learner.phase is LearnerPhase.LOST and learner.started_us is None

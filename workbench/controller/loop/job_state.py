@@ -12,11 +12,12 @@ from workbench.controller.decide.errors import EXHAUSTED
 from workbench.controller.decide.log_policies import LogMatch
 from workbench.controller.decide.model import BackendTrouble, JobSnapshot, Operation, Preparing, StopSent
 from workbench.controller.decide.observations import absent, lost, merge, row_of, status_of
-from workbench.controller.decide.reconcile import has_failed_by_itself, is_alive, is_decided, never_began
+from workbench.controller.decide.reconcile import is_alive, is_decided, never_began
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, at_host, backoff_seconds
 from workbench.controller.decide.scheduler import AT_ITS_HOST, LinedUpJob, QueueVerdict, SlotRequest
 from workbench.controller.targets.handover import can_wait_at_host
 from workbench.job import PREPARING, TERMINAL, Intent, LearnerPhase, State
+from workbench.learner.journal.launch_document import has_failed_by_itself
 from workbench.spec import SWEEP_LABEL, JobSpec
 from workbench.store.db.rows import WATCHED, JobRow, LearnerRow
 from workbench.store.queries.home_queue import QueuePosition
@@ -213,7 +214,11 @@ class TrackedJob:
     def _may_be_followed(self) -> bool:
         """Say whether the end that is on record may lack that the host has begun the next attempt."""
         ended = [one for one in self.statuses.values() if one.phase is LearnerPhase.EXITED]
-        if len(ended) != 1 or self.spec.learners != 1 or not has_failed_by_itself(ended[0]):
+        if len(ended) != 1 or self.spec.learners != 1:
+            return False
+        one = ended[0]
+        code = "" if one.reason is None else one.reason.code
+        if not has_failed_by_itself(one.exit_code, one.signal, one.stopped, code):
             return False
         return self._is_watched or self.restarts_at_host() is not None
 

@@ -82,10 +82,9 @@ class LaunchDocument:
         restarts = self.restarts
         if not restarts or why is None or self.learners != 1:
             return False
-        has_ended = found.get("exit_code") is not None or found.get("signal") is not None
-        is_its_own = found.get("stopped") in ("", "memory") and not str(why.get("code") or "").startswith("S")
         is_left = int(restarts.get("done") or 0) < int(restarts.get("allowed") or 0)
-        return has_ended and found.get("exit_code") != 0 and is_its_own and is_left
+        stopped, code = found.get("stopped"), str(why.get("code") or "")
+        return is_left and has_failed_by_itself(found.get("exit_code"), found.get("signal"), stopped, code)
 
     def secret_values(self) -> dict[str, str]:
         """Return all that the file of secrets holds, credentials of data stores too; nothing where none is named.
@@ -107,6 +106,14 @@ class LaunchDocument:
             ValueError: it is not a JSON object.
         """
         return variables_of(self.secret_values())
+
+
+def has_failed_by_itself(
+    exit_code: int | None, signal: int | None, stopped: str | None, reason_code: str
+) -> bool:
+    """Say whether a command has ended, failed, and is to blame itself: an attempt that its host begins may follow."""
+    has_failed = (exit_code is not None or signal is not None) and exit_code != 0
+    return has_failed and stopped in ("", "memory") and not reason_code.startswith("S")
 
 
 def variables_of(values: Mapping[str, str]) -> dict[str, str]:
