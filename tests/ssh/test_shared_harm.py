@@ -1,0 +1,251 @@
+"""Two people share a host's GPUs, each from a laptop of their own, while everything that serves them is killed.
+
+Whatever happens no GPU has two jobs, no learner runs twice, and every job that was submitted comes to its end. Who is
+killed is drawn from a seed; ``--chaos-rounds N`` harms N times.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.stubs import Gpus, nvml_library
+from tests.support.box import Box
+from tests.support.controllers import answers, kill
+from tests.support.real_jobs import Ground
+from tests.support.sshd import User, a_user, kill_all, processes_of
+from tests.support.waiting import until
+from workbench.controller.client.connect import ensure_controller
+from workbench.job import TERMINAL, State
+from workbench.learner.platform.system import read_bytes
+from workbench.learner.queue.entries import read_entries
+from workbench.paths import Home, leases_folder
+from workbench.store.db.rows import TargetRef
+
+GPUS: Final = tuple(f"GPU-11111111-0000-0000-0000-00000000000{number}" for number in (1, 2, 3))
+HARMS_IN_THE_GATE: Final = 6
+JOBS_EACH_HARM: Final = 3
+SECONDS: Final = 600.0
+SEED: Final = 23
+LOOK_SECONDS: Final = 0.02
+
+
+@pytest.fixture
+def box_environment(clean_environment: Path) -> list[str]:
+    """Three pretended GPUs."""
+    gpus = Gpus(clean_environment / "gpus")
+    for uuid in GPUS:
+        gpus.add(uuid)
+    gpus.path.chmod(0o644)
+    library = nvml_library()
+    library.chmod(0o755)
+    return [f"FABRIC_STUB_NVML={gpus.path}", f"LD_LIBRARY_PATH={library}"]
+
+
+@dataclass(slots=True)
+class Person:
+    """One who has an account at the host, and a laptop."""
+
+    user: User
+    ground: Ground
+    jobs: dict[str, bool] = field(default_factory=dict)
+    """Whether each is to succeed."""
+
+    def pids(self, word: bytes) -> list[int]:
+        """List the processes at the host that have a word on their command line."""
+        return [pid for pid in processes_of(self.user) if word in _words(pid)]
+
+
+@pytest.fixture
+def people(home: Home, box: Box, tmp_path: Path) -> Iterator[tuple[Person, Person]]:
+    with a_user() as other, ExitStack() as after:
+        box.daemon.authorize(other, Path(f"{box.key}.pub"))
+        found = []
+        for user, made in ((box.user, home), (other, Home(tmp_path / "theirs"))):
+            address = box.address.replace(box.user.name, user.name)
+            ground = Ground(made, TargetRef("box", "ssh", "process", address=address))
+            after.callback(ground.clean_up)
+            found.append(Person(user, ground))
+        yield found[0], found[1]
+
+
+# What is done
+
+
+def _kill(pids: list[int], draw: random.Random) -> None:
+    if pids:
+        with suppress(ProcessLookupError):
+            os.kill(draw.choice(pids), signal.SIGKILL)
+
+
+def kill_controller(_: Box, person: Person, __: random.Random) -> None:
+    """A laptop's controller crashes, and some command starts the next one."""
+    kill(answers(person.ground.home).pid)
+    ensure_controller(person.ground.home)
+
+
+def kill_waiter(_: Box, person: Person, draw: random.Random) -> None:
+    _kill(person.pids(b"waiter"), draw)
+
+
+def kill_agent(_: Box, person: Person, draw: random.Random) -> None:
+    """The guard of a learner, or its scribe."""
+    _kill(person.pids(b"guard"), draw)
+
+
+def kill_connection(_: Box, person: Person, draw: random.Random) -> None:
+    _kill(person.pids(b"host"), draw)
+
+
+def kill_sessions(box: Box, _: Person, __: random.Random) -> None:
+    box.daemon.kill_sessions()
+
+
+def stop_sshd(box: Box, _: Person, draw: random.Random) -> None:
+    box.daemon.stop()
+    time.sleep(draw.uniform(0.2, 1.5))
+    box.daemon.start()
+
+
+def kill_everything_of(_: Box, person: Person, __: random.Random) -> None:
+    """As an administrator does, or the kernel when memory is short."""
+    kill_all(person.user)
+
+
+HARMS: Final[dict[str, Callable[[Box, Person, random.Random], None]]] = {
+    "shared host: controller killed": kill_controller,
+    "shared host: waiter killed": kill_waiter,
+    "shared host: agent killed": kill_agent,
+    "shared host: connection's agent killed": kill_connection,
+    "shared host: sshd's sessions killed": kill_sessions,
+    "shared host: sshd away": stop_sshd,
+    "shared host: all of a person's processes killed": kill_everything_of,
+}
+
+
+# What is seen
+
+
+def _words(pid: int) -> list[bytes]:
+    return read_bytes(f"/proc/{pid}/cmdline").split(b"\0")
+
+
+def _environment(pid: int) -> dict[bytes, bytes]:
+    pairs = (entry.partition(b"=") for entry in read_bytes(f"/proc/{pid}/environ").split(b"\0"))
+    return {name: value for name, _, value in pairs}
+
+
+@dataclass(slots=True)
+class Witness:
+    """Looks all the time at which commands have which GPU, as the kernel shows their processes."""
+
+    people: tuple[Person, Person]
+    found: list[str] = field(default_factory=list)
+    looks: int = 0
+    most: int = 0
+    """The most commands that were seen at once."""
+
+    def look(self) -> None:
+        """Note each GPU that two jobs have, and each job of which two attempts run."""
+        holders: dict[bytes, set[bytes]] = {}
+        attempts: dict[bytes, set[bytes]] = {}
+        for person in self.people:
+            for pid in processes_of(person.user):
+                known = _environment(pid)
+                # Agents do not have both; what a command starts inherits them.
+                learner, gpus = known.get(b"FABRIC_LEARNER", b""), known.get(b"CUDA_VISIBLE_DEVICES", b"")
+                if not learner or not gpus:
+                    continue
+                home, job, attempt, _ = learner.split(b"/")[:4]
+                attempts.setdefault(home + job, set()).add(attempt)
+                for uuid in gpus.split(b","):
+                    holders.setdefault(uuid, set()).add(learner)
+        self.looks += 1
+        self.most = max(self.most, len(attempts))
+        for what, who in (*holders.items(), *attempts.items()):
+            if len(who) > 1:
+                self.found.append(f"{what.decode()}: {sorted(one.decode() for one in who)}")
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Look until the block is over."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(LOOK_SECONDS):
+                self.look()
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def submit(person: Person, draw: random.Random, noted: Path) -> None:
+    """Submit a job that notes its attempt and runs for a moment."""
+    succeeds = draw.random() < 0.8
+    end = "exit 0" if succeeds else "exit 3"
+    job_id = person.ground.submit(
+        f"echo $FABRIC_LEARNER >> {noted}; sleep {draw.uniform(0.0, 0.6):.2f}; {end}",
+        gpus=draw.choice((1, 1, 1, 2, 3)),
+        priority=draw.choice((40, 50, 60)),
+        max_runtime_seconds=draw.choice((None, 30.0)),
+        max_restarts=draw.choice((0, 1)),
+        max_platform_restarts=50,
+    )
+    person.jobs[job_id] = succeeds
+
+
+def test_two_people_share_a_host_whatever_is_killed(
+    box: Box,
+    people: tuple[Person, Person],
+    tmp_path: Path,
+    chaos_rounds: int | None,
+    note_harm: Callable[[str], None],
+) -> None:
+    draw = random.Random(SEED)
+    noted = tmp_path / "noted"
+    noted.touch(mode=0o666)
+    noted.chmod(0o666)
+    for folder in noted.parents:
+        folder.chmod(folder.stat().st_mode | 0o011)
+    harms = HARMS_IN_THE_GATE if chaos_rounds is None else chaos_rounds
+    kinds = list(HARMS)
+    witness = Witness(people)
+    with witness.watching():
+        for number in range(harms):
+            for _ in range(JOBS_EACH_HARM):
+                submit(draw.choice(people), draw, noted)
+                time.sleep(draw.uniform(0.0, 0.3))
+            kind = kinds[number] if number < len(kinds) else draw.choice(kinds)
+            HARMS[kind](box, draw.choice(people), draw)
+            note_harm(kind)
+        for person in people:
+            for job_id, succeeds in person.jobs.items():
+                row = person.ground.reaches(job_id, *TERMINAL, seconds=SECONDS)
+                assert row.state is (State.COMPLETED if succeeds else State.FAILED), row
+                assert succeeds or row.exit_code == 3, row
+
+    assert witness.found == []
+    assert witness.looks > 10 and witness.most > 1
+    begun = Counter(noted.read_text().split())
+    assert [learner for learner, count in begun.items() if count > 1] == []
+    until(lambda: read_entries(str(leases_folder())) == [], lambda: f"{read_entries(str(leases_folder()))}")
+    until(
+        lambda: not [pid for person in people for pid in person.pids(b"guard")],
+        lambda: f"{[_words(pid) for person in people for pid in processes_of(person.user)]}",
+    )
