@@ -1292,7 +1292,7 @@ def test_attempts_start_once_though_the_process_that_forks_does_not_answer(
 
 
 def test_a_marker_without_room_is_an_agent_of_its_own(home: WaitingHome, busy: leases.Lease) -> None:
-    server = fork_server.ForkServer(str(home.folder / "log"))
+    server = fork_server.ForkServer(str(home.folder / "log"), ["python3", "agent"])
     environment = {"FABRIC_GUARD": "x" * 400}
 
     assert server.start(["python3", "agent", "guard", "/folder"], environment, "/log", [3]) == 0

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from workbench.learner.stores.mount import Mount
 
 USAGE = (
-    "usage: agent guard|store DIR | contain DIR ACT | host | waiter HOME_DIR HOME | fork-server NUMBER | pod ROLE"
-    " | version\n"
+    "usage: agent guard|store DIR | contain DIR ACT | host | waiter HOME_DIR HOME | fork-server NUMBER SECONDS"
+    " | pod ROLE | version\n"
 )
 EXIT_USAGE = 64
 EXIT_NO_INPUT = 66
@@ -50,13 +50,13 @@ def main(arguments: list[str]) -> int:
         from workbench.learner.waiter.waiter import main as wait
 
         return wait(*arguments[1:])
-    if len(arguments) == 2 and arguments[0] == "fork-server":
+    if len(arguments) == 3 and arguments[0] == "fork-server":
         # Imported once, for all agents that are forked.
         from workbench.learner.guard import guard as _guard  # noqa: F401
         from workbench.learner.scribe import usage  # noqa: F401
         from workbench.learner.waiter.fork_server import serve as fork
 
-        return fork(int(arguments[1]), guard)
+        return fork(int(arguments[1]), float(arguments[2]), guard)
     if arguments[:1] == ["pod"]:
         from workbench.learner.pod.main import main as pod
 

@@ -1,11 +1,12 @@
-"""Forks the agents of learners whose turn has come from one process that has imported all they need.
+"""Forks the agents of learners from one process that has imported all they need.
 
-A Python that starts takes most of the time between two jobs. So a waiter of several attempts has one more process,
-which holds no secrets and no locks: it forks an agent for each request. The agent lets the waiter know its pid first
-and begins once it is told to, so that a request without an answer starts nothing.
+A Python that starts takes most of the time between two jobs. So who starts several agents, a waiter or a controller,
+has one more process, which holds no secrets and no locks: it forks an agent for each request. The agent lets who has
+asked know its pid first and begins once it is told to, so that a request without an answer starts nothing.
 
-Agents are known by a variable of their environment, as the kernel shows it. It shows the memory in which a program
-finds its first environment: there is room for that variable, and the agent writes it there.
+Agents, and the cached environments that they need, are known by variables of their environment, as the kernel shows it.
+It shows the memory in which a program finds its first environment: there is room for these variables, and the agent
+writes them there.
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ NAME = "fabric-forks"
 MARKER = "FABRIC_GUARD"
 """The variable by which an agent is known."""
 
+SHOWN = (MARKER, "FABRIC_ENVIRONMENT")
+"""The variables that the kernel has to show of an agent."""
+
 _ROOM = "FABRIC_GUARD_ROOM"
-_ROOM_CHARACTERS = 300
-"""A longer marker has no room, and its agent is started otherwise."""
+_ROOM_CHARACTERS = 400
+"""What is longer has no room, and its agent is started otherwise."""
 
 ANSWER_SECONDS = 5.0
 """How long a fork may take."""
@@ -46,11 +50,12 @@ _DESCRIPTORS = 64
 _GO = b"g"
 
 
-def serve(number: int, guard: Callable[[str], int]) -> int:
+def serve(number: int, idle_seconds: float, guard: Callable[[str], int]) -> int:
     """Fork an agent for each request that comes by a socket, until that is closed; in an agent return its exit code.
 
     Args:
         number: the descriptor of the socket.
+        idle_seconds: ends, too, where so long no request has come; 0 for never.
         guard: keeps the learner of a folder, and returns the exit code; all that it needs is imported.
     """
     system.keep_descriptors_from_children()
@@ -69,13 +74,15 @@ def serve(number: int, guard: Callable[[str], int]) -> int:
         name = system.read_text("/proc/self/comm").strip()
         _rename(NAME)
         while True:
+            if idle_seconds and not _has_message(requests, idle_seconds):
+                return 0
             request, held = _receive(requests)
             if request is None:
                 return 0
             if not os.fork():
                 _rename(name)
                 # Who sees its pid counts it, as every agent, by its marker.
-                room.write(str(request["marker"]))
+                room.write(_shown(request["environment"]))
                 with contextlib.suppress(OSError):  # the waiter has given up: it tells nobody to begin
                     requests.sendall(b"%d" % os.getpid())
                 break
@@ -98,8 +105,8 @@ def _become_agent(request: Mapping[str, Any], held: Sequence[int]) -> None:
     """Make a forked process what one is that was started: its session, its streams, and its environment.
 
     Args:
-        request: what the waiter has sent.
-        held: the descriptors that came with it: the pipe by which it is told to begin, then the learner's lock.
+        request: what was sent.
+        held: the descriptors that came with it, the first of them the pipe by which it is told to begin.
     """
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -110,12 +117,13 @@ def _become_agent(request: Mapping[str, Any], held: Sequence[int]) -> None:
     os.close(null)
     os.close(output)
     os.environ.clear()
-    os.environ.update({**request["environment"], MARKER: str(request["marker"])})
-    os.environ[LOCK_VARIABLE] = str(held[1])
+    os.environ.update(request["environment"])
+    if request["lock"]:
+        os.environ[LOCK_VARIABLE] = str(held[request["lock"]])
 
 
 class _Room:
-    """The part of this process's first environment that is kept for the marker of an agent."""
+    """The part of this process's first environment that is kept for what is to be shown of an agent."""
 
     def __init__(self) -> None:
         self._at = 0
@@ -141,12 +149,11 @@ class _Room:
         """Whether there is such a part, and it can be written to."""
         return self._size > 0
 
-    def write(self, marker: str) -> None:
-        """Have the kernel show a marker as the agent's."""
-        text = ("%s=%s" % (MARKER, marker)).encode()
+    def write(self, shown: bytes) -> None:
+        """Have the kernel show variables as the agent's."""
         memory = self._open()
         try:
-            os.pwrite(memory, text.ljust(self._size, b"\0"), self._at)
+            os.pwrite(memory, shown.ljust(self._size, b"\0"), self._at)
         finally:
             os.close(memory)
 
@@ -154,10 +161,15 @@ class _Room:
         return os.open("/proc/self/mem", os.O_RDWR | os.O_CLOEXEC)
 
 
-def _has_message(requests: socket.socket) -> bool:
+def _shown(environment: Mapping[str, str]) -> bytes:
+    """Return those variables of an environment that the kernel has to show, as it shows them."""
+    return b"\0".join(f"{name}={environment[name]}".encode() for name in SHOWN if name in environment)
+
+
+def _has_message(requests: socket.socket, wait_seconds: float = 0.0) -> bool:
     poll = select.poll()
     poll.register(requests, select.POLLIN)
-    return bool(poll.poll(0))
+    return bool(poll.poll(wait_seconds * 1000))
 
 
 def _receive(requests: socket.socket) -> Tuple[Optional[Dict[str, Any]], List[int]]:
@@ -172,28 +184,46 @@ def _receive(requests: socket.socket) -> Tuple[Optional[Dict[str, Any]], List[in
     return (json.loads(data) if data else None), list(numbers)
 
 
-class ForkServer:
-    """The waiter's side: the server is started when it is first wanted, and ends with the waiter."""
+def own_program() -> List[str]:
+    """Return the words that start this agent's program, where this process is a waiter."""
+    command = system.read_bytes("/proc/self/cmdline").split(b"\0")[:-1]
+    return [os.fsdecode(word) for word in command[:-3]]  # ``waiter`` and its two arguments
 
-    def __init__(self, log: str) -> None:
+
+class ForkServer:
+    """The side of who starts agents: the server is started when it is first wanted, and ends with this process.
+
+    Args:
+        log: the file in which the server says what goes wrong.
+        program: the words that start the agent's program.
+        idle_seconds: the server ends before where so long nothing was asked of it; 0 for never.
+    """
+
+    def __init__(self, log: str, program: Sequence[str], idle_seconds: float = 0.0) -> None:
         self._log = log
-        """Where the server says what goes wrong."""
+        self._program = list(program)
+        self._idle_seconds = idle_seconds
+        self._used_at = 0.0
         self._requests: Optional[socket.socket] = None
         self._pid = self._ticks = 0
         self._is_ready = False
         self._is_given_up = False
-        command = system.read_bytes("/proc/self/cmdline").split(b"\0")[:-1]
-        self._program = [os.fsdecode(word) for word in command[:-3]]  # ``waiter`` and its two arguments
+
+    @property
+    def program(self) -> Sequence[str]:
+        """The words that start the agent's program."""
+        return self._program
 
     def warm(self) -> None:
         """Have the server start, so that it is ready when it is wanted."""
+        self._close_idle()
         if self._requests is not None or self._is_given_up:
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         environment = {**os.environ, _ROOM: "x" * _ROOM_CHARACTERS}
         try:
             self._pid = run.spawn(
-                [*self._program, COMMAND, str(theirs.fileno())],
+                [*self._program, COMMAND, str(theirs.fileno()), str(self._idle_seconds)],
                 environment,
                 "/",
                 self._log,
@@ -205,7 +235,8 @@ class ForkServer:
         else:
             self._ticks = system.start_ticks(self._pid)
             ours.settimeout(ANSWER_SECONDS)
-            self._requests = ours
+            self._requests, self._is_ready = ours, False
+            self._used_at = system.elapsed_seconds()
         finally:
             theirs.close()
 
@@ -222,17 +253,22 @@ class ForkServer:
             argv: the command that would start it.
             environment: its environment, with its marker.
             output: the file that what it says is appended to.
-            held: the descriptors that it inherits; the first of them holds the lock of its learner.
+            held: the descriptors that it inherits. Where one holds the lock of its learner, its environment says which.
         """
-        marker, folder = str(environment.get(MARKER) or ""), argv[-1]
+        self._close_idle()
+        folder = argv[-1]
         is_ours = list(argv[:-2]) == self._program and argv[-2] == "guard"
-        if self._requests is None or not is_ours or not marker or len(marker) >= _ROOM_CHARACTERS:
+        if self._requests is None or not is_ours or not environment.get(MARKER):
+            return 0
+        if len(_shown(environment)) >= _ROOM_CHARACTERS:
             return 0
         request = {
             "folder": folder,
-            "marker": marker,
             "output": output,
             "environment": dict(environment),
+            "lock": list(held).index(int(environment[LOCK_VARIABLE])) + 1
+            if LOCK_VARIABLE in environment
+            else 0,
         }
         data = json.dumps(request).encode()
         if len(data) > _LIMIT_BYTES or len(held) >= _DESCRIPTORS:
@@ -248,6 +284,7 @@ class ForkServer:
             self._requests.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
             pid = int(self._requests.recv(16))
             os.write(go, _GO)
+            self._used_at = system.elapsed_seconds()
         except (OSError, ValueError):
             # Whatever it has forked is never told to begin; with it go the locks and leases that it was sent.
             self.close()
@@ -260,6 +297,11 @@ class ForkServer:
             os.close(wait)
             os.close(go)
         return pid
+
+    def _close_idle(self) -> None:
+        """Let go of a server that ends soon, or has ended, since nothing was asked of it."""
+        if self._idle_seconds and system.elapsed_seconds() - self._used_at > self._idle_seconds / 2:
+            self.close()
 
     def close(self) -> None:
         """Let the server end; agents that it has forked go on."""

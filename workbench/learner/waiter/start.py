@@ -19,7 +19,7 @@ from workbench.learner.platform.files import write_files
 from workbench.learner.queue import allocation
 from workbench.learner.queue.home_waiter import WAITER_LOG
 from workbench.learner.waiter.attempts import AGENT_LOG, WaitingAttempt, WaitingLearner
-from workbench.learner.waiter.fork_server import ForkServer
+from workbench.learner.waiter.fork_server import ForkServer, own_program
 
 _NEEDS_NONE = ("storing", "exited")
 """The phases of learners whose commands are over."""
@@ -49,7 +49,7 @@ class AttemptStart:
         self._home = home
         self._folder = folder
         self._cpus = CpuChooser()
-        self._fork_server = ForkServer(os.path.join(folder, WAITER_LOG))
+        self._fork_server = ForkServer(os.path.join(folder, WAITER_LOG), own_program())
         self.holders: List[str] = []
         """The folders of the learners that had reserved CPUs when that was looked at last."""
         self._sweeps: Dict[str, str] = {}
