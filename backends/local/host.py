@@ -4,70 +4,18 @@ from __future__ import annotations
 
 import socket
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Final
+from typing import Any, BinaryIO, ClassVar
 
 from backends.contract.errors import translated
 from backends.contract.host import Chunk, Completed, EarlyBytes, Host, HostIdentity, Lock, skip
 from workbench.learner.host import trees
+from workbench.learner.host.fork_server import AgentForks
 from workbench.learner.host.operations import HostOperations
 from workbench.learner.platform import files, leases
 from workbench.learner.platform import run as host_processes
 from workbench.learner.platform.files import CHUNK_BYTES, Upload
-from workbench.learner.queue.home_waiter import WAITER_LOG
-from workbench.learner.waiter.fork_server import ForkServer
 from workbench.paths import Home, default_home
-
-BURST_SECONDS: Final = 2.0
-"""Agents that are started so soon after one another are the first of many."""
-
-IDLE_SECONDS: Final = 30.0
-"""How long a process that forks agents waits for the next one to be wanted."""
-
-
-class AgentForks:
-    """Forks agents from one process, once several are started one soon after the other: a Python takes long to start.
-
-    Args:
-        log: the file in which that process says what goes wrong.
-    """
-
-    def __init__(self, log: str) -> None:
-        self._log = log
-        self._lock = threading.Lock()
-        self._server: ForkServer | None = None
-        self._started_at = -BURST_SECONDS
-
-    def start(
-        self, argv: Sequence[str], env: Mapping[str, str], cwd: str, output: str, held: Sequence[int]
-    ) -> int:
-        """Start what is an agent of a learner and return its pid; 0 where it is to be started otherwise."""
-        if argv[-2:-1] != ["guard"] or cwd != "/":
-            return 0
-        with self._lock:
-            now = time.monotonic()
-            is_first, self._started_at = now - self._started_at > BURST_SECONDS, now
-            if self._server is not None and self._server.program != list(argv[:-2]):
-                self._server.close()
-                self._server = None
-            if self._server is None:
-                if is_first:
-                    return 0
-                self._server = ForkServer(self._log, argv[:-2], IDLE_SECONDS)
-            if not is_first:
-                self._server.warm()
-            files.make_folders([str(Path(output).parent)])
-            return self._server.start(argv, env, output, held)
-
-    def close(self) -> None:
-        """Let the process end; agents that it has forked go on."""
-        with self._lock:
-            if self._server is not None:
-                self._server.close()
-                self._server = None
 
 
 class LocalHost(Host):
@@ -80,7 +28,7 @@ class LocalHost(Host):
         self.engine = engine
         """The address of the container engine that jobs use; empty for the default one."""
         self._operations = HostOperations()
-        self._agent_forks = AgentForks(str(self._home.path / WAITER_LOG))
+        self._agent_forks = AgentForks()
 
     def identity(self) -> HostIdentity:
         """Return which machine this is."""
@@ -120,8 +68,7 @@ class LocalHost(Host):
         held = [lock for lock in holding if isinstance(lock, leases.Lease)]
         descriptors = [descriptor for lock in held for descriptor in lock.descriptors()]
         with translated():
-            forked = self._agent_forks.start(argv, env, cwd, output, descriptors)
-            return forked or host_processes.spawn(argv, env, cwd, output, descriptors)
+            return self._agent_forks.spawn(argv, env, cwd, output, descriptors)
 
     def put(
         self, stream: BinaryIO, path: str, *, sha256: str = "", mode: int = 0o600, within: str = ""

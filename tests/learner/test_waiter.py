@@ -27,6 +27,7 @@ from tests.support.kept_agents import agent
 from tests.support.pipe_host import PipeHost
 from tests.support.waiting import until
 from workbench.errors import BackendUnreachable
+from workbench.learner.host import fork_server
 from workbench.learner.host.learners import markers
 from workbench.learner.host.machine import secret_folder
 from workbench.learner.journal import state
@@ -34,7 +35,6 @@ from workbench.learner.platform import lease_holders, leases, process_table, pro
 from workbench.learner.platform.errors import Failure
 from workbench.learner.queue import channel
 from workbench.learner.queue.entries import read_entries
-from workbench.learner.waiter import fork_server
 from workbench.learner.waiter.waiter import main as waiter_main
 
 Homes = Callable[..., WaitingHome]

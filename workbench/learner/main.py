@@ -53,8 +53,8 @@ def main(arguments: list[str]) -> int:
     if len(arguments) == 3 and arguments[0] == "fork-server":
         # Imported once, for all agents that are forked.
         from workbench.learner.guard import guard as _guard  # noqa: F401
+        from workbench.learner.host.fork_server import serve as fork
         from workbench.learner.scribe import usage  # noqa: F401
-        from workbench.learner.waiter.fork_server import serve as fork
 
         return fork(int(arguments[1]), float(arguments[2]), guard)
     if arguments[:1] == ["pod"]:

@@ -11,6 +11,7 @@ import time
 from typing import Any, BinaryIO, Callable, Dict, List, Optional, Tuple, Union
 
 from workbench.learner.host import journals
+from workbench.learner.host.fork_server import AgentForks
 from workbench.learner.host.operations import HostOperations, guarded
 from workbench.learner.platform import files, frames, leases
 from workbench.learner.platform import run as host_processes
@@ -42,6 +43,7 @@ class FrameServer:
     def __init__(self, stdin: BinaryIO, stdout: BinaryIO) -> None:
         self._channel = frames.Channel(stdin, stdout)
         self._operations = HostOperations()
+        self._agent_forks = AgentForks()
         self._calls: Dict[int, _Call] = {}
         self._locks: Dict[int, leases.Lease] = {}
         self._next_lock = 1
@@ -176,7 +178,7 @@ class FrameServer:
         arguments = dict(call.arguments)
         locks = [self._locks[number] for number in arguments.pop("holding")]
         holding = [descriptor for lock in locks for descriptor in lock.descriptors()]
-        return host_processes.spawn(holding=holding, **arguments), b""
+        return self._agent_forks.spawn(holding=holding, **arguments), b""
 
     def _put(self, call: _Call) -> Answer:
         with Upload(**call.arguments) as upload:

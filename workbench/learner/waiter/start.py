@@ -11,6 +11,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, 
 
 from workbench.learner.host import machine
 from workbench.learner.host.cpu_affinity import CpuChooser
+from workbench.learner.host.fork_server import ForkServer, own_program
 from workbench.learner.host.learners import markers, read_object
 from workbench.learner.journal.state import LOCK_VARIABLE
 from workbench.learner.platform import leases, run, system
@@ -19,7 +20,6 @@ from workbench.learner.platform.files import write_files
 from workbench.learner.queue import allocation
 from workbench.learner.queue.home_waiter import WAITER_LOG
 from workbench.learner.waiter.attempts import AGENT_LOG, WaitingAttempt, WaitingLearner
-from workbench.learner.waiter.fork_server import ForkServer, own_program
 
 _NEEDS_NONE = ("storing", "exited")
 """The phases of learners whose commands are over."""

@@ -19,11 +19,13 @@ import os
 import select
 import signal
 import socket
+import threading
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from workbench.learner.journal.state import LOCK_VARIABLE
 from workbench.learner.platform import descriptors, run, system
 from workbench.learner.platform.errors import Failure
+from workbench.learner.platform.files import make_folders
 
 COMMAND = "fork-server"
 
@@ -308,3 +310,52 @@ class ForkServer:
         if self._requests is not None:
             self._requests.close()
             self._requests = None
+
+
+BURST_SECONDS = 2.0
+"""Agents that are started so soon after one another are the first of many."""
+
+IDLE_SECONDS = 30.0
+"""How long a process that forks agents waits for the next one to be wanted."""
+
+
+class AgentForks:
+    """Starts processes; agents of learners are forked once several are started one soon after the other."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._server: Optional[ForkServer] = None
+        self._started_at = -BURST_SECONDS
+
+    def spawn(
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: str, output: str, holding: Sequence[int]
+    ) -> int:
+        """Start a process as :func:`run.spawn` does; return its pid."""
+        forked = self._fork(list(argv), env, output, holding) if cwd == "/" else 0
+        return forked or run.spawn(argv, env, cwd, output, holding)
+
+    def _fork(self, argv: List[str], env: Mapping[str, str], output: str, holding: Sequence[int]) -> int:
+        """Fork an agent and return its pid; 0 where it is to be started otherwise."""
+        if argv[-2:-1] != ["guard"]:
+            return 0
+        with self._lock:
+            now = system.elapsed_seconds()
+            is_first, self._started_at = now - self._started_at > BURST_SECONDS, now
+            if self._server is not None and self._server.program != argv[:-2]:
+                self._server.close()
+                self._server = None
+            if self._server is None:
+                if is_first:
+                    return 0
+                self._server = ForkServer(output, argv[:-2], IDLE_SECONDS)
+            if not is_first:
+                self._server.warm()
+            make_folders([os.path.dirname(output)])
+            return self._server.start(argv, env, output, holding)
+
+    def close(self) -> None:
+        """Let the process end that forks; agents go on."""
+        with self._lock:
+            if self._server is not None:
+                self._server.close()
+                self._server = None
