@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from tests.bench.harness import FABRIC, Row, fresh_home
+from workbench.learner.host.fork_server import COMMAND
 
 JOBS = 10
 MANY_JOBS = 200
@@ -92,7 +93,9 @@ def _start(environment: Mapping[str, str], count: int) -> tuple[psutil.Process, 
     status = json.loads(_fabric(environment, "controller", "status", "--json"))
     time.sleep(SETTLE_SECONDS)
     controller = psutil.Process(status["pid"])
-    agents = [process for process in controller.children(recursive=True) if "guard" in process.cmdline()]
+    programs = {"guard", COMMAND}
+    children = controller.children(recursive=True)
+    agents = [process for process in children if programs.intersection(process.cmdline())]
     return controller, agents
 
 
