@@ -235,6 +235,16 @@ class JobSpec:
     """Whether that code is taken though it is a home folder, a file system's root, or very large."""
 
     @property
+    def longest_seconds(self) -> float | None:
+        """How long an attempt runs at most, once its GPUs are there; None where nobody knows.
+
+        That is its ``max_runtime``, and then its grace period. Data that is brought before has no limit.
+        """
+        if self.max_runtime_seconds is None or any(store.training_data for store in self.data_stores):
+            return None
+        return self.max_runtime_seconds + self.grace_seconds
+
+    @property
     def image(self) -> str:
         """The image that container and pod runners use, in words where it is built first."""
         return f"built by {self.build.dockerfile}" if self.build else self.framework.image

@@ -116,13 +116,13 @@ def lease_text(request: LaunchRequest, pid: int) -> str:
 
 def lease_holder(request: LaunchRequest) -> dict[str, Any]:
     """Return who holds a lease that is taken for a request."""
-    attempt, runtime = request.attempt, request.spec.max_runtime_seconds
+    attempt, longest = request.attempt, request.spec.longest_seconds
     return {
         "owner": request.owner,
         "job": attempt.job_id,
         "attempt": attempt.attempt,
         "home": attempt.home,
-        **({} if runtime is None else {allocation.MAX_RUNTIME: runtime}),
+        **({} if longest is None else {allocation.MAX_RUNTIME: longest}),
     }
 
 

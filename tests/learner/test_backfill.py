@@ -6,7 +6,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from workbench.learner.platform import leases
 from workbench.learner.platform.system import now_us
-from workbench.learner.queue.entries import QueueEntry
+from workbench.learner.queue.entries import QueueEntry, entry_of
 from workbench.learner.queue.line import HostQueue, endings_of
 from workbench.learner.queue.order import AROUND_SECONDS, PASSING_AT_MOST, Ending, FreeGpus, turns
 from workbench.learner.queue.policy import Policy, parse_policy
+from workbench.spec import DataStore, Framework, JobSpec
 
 PRIORITY = Policy()
 
@@ -106,11 +107,13 @@ def test_a_larger_priority_comes_first_and_is_passed_by_the_same_rule() -> None:
     assert starting([waiting[0]._replace(max_runtime_seconds=None), waiting[1]], FOUR, IN_AN_HOUR) == ""
 
 
-def test_slices_are_passed_to_those_who_can_use_them() -> None:
-    gpus = FreeGpus(2, 2, whole_free=0, slices_free=2)
-    waiting = [entry("a", 2, each=2), entry("b", 2, 30), entry("c", 2, 30, each=2)]
+def test_slices_are_passed_to_those_who_can_use_them_where_there_are_no_others() -> None:
+    waiting = [entry("a", 3), entry("b", 1, 30), entry("c", 2, 30, each=2)]
+    endings = [Ending(60 * 60, 0, 1)]
 
-    assert starting(waiting, gpus, [minutes_from_now(60, 2)]) == "b"
+    assert starting(waiting, FreeGpus(0, 3, slices_free=2), endings) == "b"
+    both = FreeGpus(1, 3, whole_free=0, slices_free=2)
+    assert starting(waiting, both, endings) == "", "nobody knows which of them one gets"
 
 
 @pytest.mark.parametrize("policy", ['policy = "first_come"', 'policy = "fair_share"', "max_gpus = 4"])
@@ -119,6 +122,25 @@ def test_nobody_passes_by_another_policy_nor_within_a_limit(policy: str) -> None
     waiting = [entry("a", 4), entry("b", 2, 30)]
 
     assert starting(waiting, FOUR, IN_AN_HOUR, parse_policy(policy)) == ""
+
+
+def test_a_person_with_a_limit_is_not_put_off_by_those_behind() -> None:
+    policy = parse_policy('[people."1001"]\nmax_gpus = 5')
+    waiting = [entry("a", 4), entry("l", 1, 30, person=1001), entry("v", 1, 600), entry("w", 1, 30)]
+    gpus, endings = FreeGpus(5, whole_free=3), [minutes_from_now(60, 2)]
+
+    assert starting(waiting, gpus, endings, policy) == "w"
+    assert starting([entry("a", 1, 30, person=1001), entry("b", 4)], gpus, endings, policy) == "a", (
+        "the first"
+    )
+
+
+def test_who_did_not_take_a_turn_by_passing_passes_nobody_by_that() -> None:
+    waiting = [entry("a", 4), entry("v", 2, 600)]
+
+    found = turns(waiting, FOUR, passed={waiting[1].key}, endings=IN_AN_HOUR)
+
+    assert not found[waiting[1].key].start
 
 
 def test_only_the_first_hundred_are_looked_at() -> None:
@@ -240,3 +262,26 @@ def test_what_should_be_over_lets_nobody_pass(folder: str, monkeypatch: pytest.M
     finally:
         queue.close()
         lease.release()
+
+
+def test_a_negative_time_in_an_entry_lets_nobody_pass() -> None:
+    found = entry_of(1, {"job": "j", "gpus": 1, "max_runtime_seconds": -1e9}, now_us())
+
+    assert found is not None and found.max_runtime_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        pytest.param({"max_runtime_seconds": 60.0, "grace_seconds": 30.0}, 90.0, id="with its grace period"),
+        pytest.param({}, None, id="without a limit"),
+        pytest.param(
+            {"max_runtime_seconds": 60.0, "data_stores": (DataStore("s", "s3", training_data="d"),)}, None,
+            id="with data that is brought before",
+        ),
+    ],
+)  # fmt: skip
+def test_how_long_a_job_holds_its_gpus_at_most(keys: dict[str, Any], expected: float | None) -> None:
+    spec = JobSpec(name="j", framework=Framework(version="", command="true"), **keys)
+
+    assert spec.longest_seconds == expected

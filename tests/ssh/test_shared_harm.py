@@ -34,7 +34,6 @@ from workbench.paths import Home, leases_folder
 from workbench.store.db.rows import TargetRef
 
 GPUS: Final = tuple(f"GPU-11111111-0000-0000-0000-00000000000{number}" for number in (1, 2, 3))
-HARMS_IN_THE_GATE: Final = 6
 JOBS_EACH_HARM: Final = 3
 SECONDS: Final = 600.0
 SEED: Final = 23
@@ -66,6 +65,10 @@ class Person:
         """List the processes at the host that have a word on their command line."""
         return [pid for pid in processes_of(self.user) if word in _words(pid)]
 
+    def agents(self) -> list[int]:
+        """List the agents of learners at the host, those that were forked among them."""
+        return [pid for pid in processes_of(self.user) if _environment(pid).get(b"FABRIC_GUARD")]
+
 
 @pytest.fixture
 def people(home: Home, box: Box, tmp_path: Path) -> Iterator[tuple[Person, Person]]:
@@ -83,10 +86,10 @@ def people(home: Home, box: Box, tmp_path: Path) -> Iterator[tuple[Person, Perso
 # What is done
 
 
-def _kill(pids: list[int], draw: random.Random) -> None:
-    if pids:
-        with suppress(ProcessLookupError):
-            os.kill(draw.choice(pids), signal.SIGKILL)
+def _kill(pids: Callable[[], list[int]], draw: random.Random) -> None:
+    """Kill one of these processes, of which there is one soon."""
+    with suppress(ProcessLookupError):
+        os.kill(draw.choice(until(pids, "somebody to be killed")), signal.SIGKILL)
 
 
 def kill_controller(_: Box, person: Person, __: random.Random) -> None:
@@ -96,16 +99,16 @@ def kill_controller(_: Box, person: Person, __: random.Random) -> None:
 
 
 def kill_waiter(_: Box, person: Person, draw: random.Random) -> None:
-    _kill(person.pids(b"waiter"), draw)
+    _kill(lambda: person.pids(b"waiter") or person.agents(), draw)
 
 
 def kill_agent(_: Box, person: Person, draw: random.Random) -> None:
     """The guard of a learner, or its scribe."""
-    _kill(person.pids(b"guard"), draw)
+    _kill(person.agents, draw)
 
 
 def kill_connection(_: Box, person: Person, draw: random.Random) -> None:
-    _kill(person.pids(b"host"), draw)
+    _kill(lambda: person.pids(b"host"), draw)
 
 
 def kill_sessions(box: Box, _: Person, __: random.Random) -> None:
@@ -146,6 +149,10 @@ def _environment(pid: int) -> dict[bytes, bytes]:
     return {name: value for name, _, value in pairs}
 
 
+Seen = dict[bytes, dict[bytes, int]]
+"""Who has something, each with a process that shows it."""
+
+
 @dataclass(slots=True)
 class Witness:
     """Looks all the time at which commands have which GPU, as the kernel shows their processes."""
@@ -157,9 +164,12 @@ class Witness:
     """The most commands that were seen at once."""
 
     def look(self) -> None:
-        """Note each GPU that two jobs have, and each job of which two attempts run."""
-        holders: dict[bytes, set[bytes]] = {}
-        attempts: dict[bytes, set[bytes]] = {}
+        """Note each GPU that two jobs have, and each job of which two attempts run.
+
+        Processes are read one after the other: those that were seen first have to be there still at the end.
+        """
+        holders: Seen = {}
+        attempts: Seen = {}
         for person in self.people:
             for pid in processes_of(person.user):
                 known = _environment(pid)
@@ -168,14 +178,15 @@ class Witness:
                 if not learner or not gpus:
                     continue
                 home, job, attempt, _ = learner.split(b"/")[:4]
-                attempts.setdefault(home + job, set()).add(attempt)
+                attempts.setdefault(home + job, {})[attempt] = pid
                 for uuid in gpus.split(b","):
-                    holders.setdefault(uuid, set()).add(learner)
+                    holders.setdefault(uuid, {})[learner] = pid
         self.looks += 1
         self.most = max(self.most, len(attempts))
         for what, who in (*holders.items(), *attempts.items()):
-            if len(who) > 1:
-                self.found.append(f"{what.decode()}: {sorted(one.decode() for one in who)}")
+            there = [one.decode() for one, pid in who.items() if _environment(pid).get(b"FABRIC_LEARNER")]
+            if len(there) > 1:
+                self.found.append(f"{what.decode()}: {sorted(there)}")
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -183,8 +194,12 @@ class Witness:
         over = threading.Event()
 
         def watch() -> None:
-            while not over.wait(LOOK_SECONDS):
-                self.look()
+            try:
+                while not over.wait(LOOK_SECONDS):
+                    self.look()
+            except Exception as error:
+                self.found.append(f"the witness: {error!r}")
+                raise
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
@@ -223,8 +238,8 @@ def test_two_people_share_a_host_whatever_is_killed(
     noted.chmod(0o666)
     for folder in noted.parents:
         folder.chmod(folder.stat().st_mode | 0o011)
-    harms = HARMS_IN_THE_GATE if chaos_rounds is None else chaos_rounds
     kinds = list(HARMS)
+    harms = len(kinds) if chaos_rounds is None else chaos_rounds
     witness = Witness(people)
     with witness.watching():
         for number in range(harms):
@@ -246,6 +261,6 @@ def test_two_people_share_a_host_whatever_is_killed(
     assert [learner for learner, count in begun.items() if count > 1] == []
     until(lambda: read_entries(str(leases_folder())) == [], lambda: f"{read_entries(str(leases_folder()))}")
     until(
-        lambda: not [pid for person in people for pid in person.pids(b"guard")],
+        lambda: not [pid for person in people for pid in person.agents()],
         lambda: f"{[_words(pid) for person in people for pid in processes_of(person.user)]}",
     )

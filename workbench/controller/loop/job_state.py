@@ -289,7 +289,7 @@ class TrackedJob:
             each=spec.gpus,
             priority=spec.priority,
             position=self.position_in_line,
-            max_runtime_seconds=spec.max_runtime_seconds,
+            max_runtime_seconds=spec.longest_seconds,
             tries=self.tries,
             gates=self.gates if self.is_handed_over and self.has_gates else None,
         )

@@ -108,16 +108,15 @@ def _become_agent(request: Mapping[str, Any], held: Sequence[int]) -> None:
 
     Args:
         request: what was sent.
-        held: the descriptors that came with it, the first of them the pipe by which it is told to begin.
+        held: the descriptors that came with it: first the pipe by which it is told to begin, then its output.
     """
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    output = os.open(str(request["output"]), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    for source, target in ((null, 0), (output, 1), (output, 2)):
+    for source, target in ((null, 0), (held[1], 1), (held[1], 2)):
         os.dup2(source, target)
     os.close(null)
-    os.close(output)
+    os.close(held[1])
     os.environ.clear()
     os.environ.update(request["environment"])
     if request["lock"]:
@@ -177,9 +176,11 @@ def _has_message(requests: socket.socket, wait_seconds: float = 0.0) -> bool:
 def _receive(requests: socket.socket) -> Tuple[Optional[Dict[str, Any]], List[int]]:
     """Return the next request, with the descriptors that came with it; None once there are no more."""
     numbers = array.array("i")
-    data, sent, _, _ = requests.recvmsg(
+    data, sent, flags, _ = requests.recvmsg(
         _LIMIT_BYTES, socket.CMSG_SPACE(_DESCRIPTORS * numbers.itemsize), socket.MSG_CMSG_CLOEXEC
     )
+    if flags & socket.MSG_CTRUNC:
+        return None, []  # there was no room for all descriptors: leases among them
     for level, kind, part in sent:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             numbers.frombytes(part[: len(part) - len(part) % numbers.itemsize])
@@ -216,17 +217,30 @@ class ForkServer:
         """The words that start the agent's program."""
         return self._program
 
-    def warm(self) -> None:
-        """Have the server start, so that it is ready when it is wanted."""
+    @property
+    def is_given_up(self) -> bool:
+        """Whether agents are started otherwise, since this did not work once."""
+        return self._is_given_up
+
+    def warm(self, environment: Mapping[str, str]) -> None:
+        """Have the server start, so that it is ready when it is wanted.
+
+        Args:
+            environment: the server's, which the kernel shows of the agents, too.
+        """
         self._close_idle()
         if self._requests is not None or self._is_given_up:
             return
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        environment = {**os.environ, _ROOM: "x" * _ROOM_CHARACTERS}
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError:  # no room for it, or no such sockets: macOS
+            self._is_given_up = True
+            return
+        own = {name: value for name, value in environment.items() if name not in SHOWN}
         try:
             self._pid = run.spawn(
                 [*self._program, COMMAND, str(theirs.fileno()), str(self._idle_seconds)],
-                environment,
+                {**own, _ROOM: "x" * _ROOM_CHARACTERS},
                 "/",
                 self._log,
                 [theirs.fileno()],
@@ -266,25 +280,37 @@ class ForkServer:
             return 0
         request = {
             "folder": folder,
-            "output": output,
             "environment": dict(environment),
-            "lock": list(held).index(int(environment[LOCK_VARIABLE])) + 1
+            "lock": list(held).index(int(environment[LOCK_VARIABLE])) + 2
             if LOCK_VARIABLE in environment
             else 0,
         }
         data = json.dumps(request).encode()
-        if len(data) > _LIMIT_BYTES or len(held) >= _DESCRIPTORS:
+        if len(data) > _LIMIT_BYTES or len(held) + 2 > _DESCRIPTORS:
             return 0
-        wait, go = os.pipe()
+        run.reap()
+        make_folders([os.path.dirname(output)])
+        written = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            if not self._is_ready and not _has_message(self._requests):
+            return self._ask(self._requests, data, [written, *held])
+        finally:
+            os.close(written)
+
+    def _ask(self, requests: socket.socket, data: bytes, held: Sequence[int]) -> int:
+        """Have an agent forked, and tell it to begin; return its pid, 0 where there is none."""
+        try:
+            wait, go = os.pipe()
+        except OSError:
+            return 0
+        try:
+            if not self._is_ready and not _has_message(requests):
                 return 0  # it still imports
-            if not self._is_ready and self._requests.recv(16) != b"ready":
+            if not self._is_ready and requests.recv(16) != b"ready":
                 raise ConnectionAbortedError
             self._is_ready = True
             rights = array.array("i", [wait, *held])
-            self._requests.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-            pid = int(self._requests.recv(16))
+            requests.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+            pid = int(requests.recv(16))
             os.write(go, _GO)
             self._used_at = system.elapsed_seconds()
         except (OSError, ValueError):
@@ -318,6 +344,9 @@ BURST_SECONDS = 2.0
 IDLE_SECONDS = 30.0
 """How long a process that forks agents waits for the next one to be wanted."""
 
+AGAIN_SECONDS = 60.0
+"""After this another one is tried where one has failed."""
+
 
 class AgentForks:
     """Starts processes; agents of learners are forked once several are started one soon after the other."""
@@ -326,6 +355,7 @@ class AgentForks:
         self._lock = threading.Lock()
         self._server: Optional[ForkServer] = None
         self._started_at = -BURST_SECONDS
+        self._made_at = 0.0
 
     def spawn(
         self, argv: Sequence[str], env: Mapping[str, str], cwd: str, output: str, holding: Sequence[int]
@@ -341,17 +371,20 @@ class AgentForks:
         with self._lock:
             now = system.elapsed_seconds()
             is_first, self._started_at = now - self._started_at > BURST_SECONDS, now
-            if self._server is not None and self._server.program != argv[:-2]:
-                self._server.close()
-                self._server = None
-            if self._server is None:
-                if is_first:
-                    return 0
-                self._server = ForkServer(output, argv[:-2], IDLE_SECONDS)
+            server = self._server
+            if server is not None and server.is_given_up and now - self._made_at > AGAIN_SECONDS:
+                server = None
+            if server is not None and server.program != argv[:-2]:
+                server.close()
+                server = None
+            if server is None and not is_first:
+                server, self._made_at = ForkServer(os.devnull, argv[:-2], IDLE_SECONDS), now
+            self._server = server
+            if server is None:
+                return 0
             if not is_first:
-                self._server.warm()
-            make_folders([os.path.dirname(output)])
-            return self._server.start(argv, env, output, holding)
+                server.warm(env)
+            return server.start(argv, env, output, holding)
 
     def close(self) -> None:
         """Let the process end that forks; agents go on."""

@@ -25,7 +25,7 @@ RESERVED_CPUS = "reserved_cpus"
 """In a launch document: how many CPUs the job asks for, for each learner."""
 
 MAX_RUNTIME = "max_runtime_seconds"
-"""What a lease says of its holder's ``max_runtime``: others see by when it is free at the latest."""
+"""How long the holder of a lease runs at most, with its grace period: others see by when it is free at the latest."""
 
 SWEEP = "sweep"
 """In a launch document: the sweep of which only some jobs may be under way at once; absent for none."""

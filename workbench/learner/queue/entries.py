@@ -59,6 +59,7 @@ class QueueEntry(NamedTuple):
     """When it came to the host, by the host's clock."""
     weight: float = 1.0
     max_runtime_seconds: Optional[float] = None
+    """How long it runs at most, with its grace period; None where nobody knows."""
     tries: int = 0
     """How often it tried to take its GPUs and found too few."""
     format: int = FORMAT
@@ -206,7 +207,7 @@ def entry_of(person: int, document: Mapping[str, Any], now: int) -> Optional[Que
         position=_number(document.get("position"), 0.0),
         since_us=max(0, min(now, _whole(document.get("since_us"), now))),
         weight=max(0.01, min(1000.0, _number(document.get("weight"), 1.0))),
-        max_runtime_seconds=_number(runtime, 0.0) or None,
+        max_runtime_seconds=max(0.0, _number(runtime, 0.0)) or None,
         tries=_whole(document.get("tries")),
         format=_whole(document.get("format"), FORMAT),
     )

@@ -125,9 +125,9 @@ def turns(
     """Say of every entry whether it may take its GPUs now, in the order in which they come.
 
     One that waits keeps those behind it waiting, whatever they need: else small jobs starve a large one. By the policy
-    ``priority`` one of these passes it all the same where both its end and the starts of all before it are known, by
-    ``max_runtime``, and none of those is put off (conservative backfill). One that asks for more than there are waits
-    for nothing, and holds nobody up; nor does one whose person holds all that the policy allows.
+    ``priority`` one of these passes it all the same where, with every job as long as its ``max_runtime``, it is over
+    before any of those could start that came before it (conservative backfill). One that asks for more than there are
+    waits for nothing, and holds nobody up; nor does one whose person holds all that the policy allows.
 
     Args:
         entries: those that count.
@@ -160,12 +160,12 @@ def turns(
             why = _limit(entry, limits[entry.person], taken.get(entry.person, Held()))
         is_fit = left.free(entry.each) >= entry.gpus and not why
         is_aside = bool(why) or entry.gpus > gpus.total(entry.each) or key in passed
-        start = is_fit and (is_aside or waits == NOBODY)
-        if not is_aside and not start and waits == NOBODY and policy.kind == "priority":
+        start = is_fit and waits == NOBODY
+        if not is_aside and not start and waits == NOBODY and may_pass(entries, left, policy):
             future = _Future(left, [*endings, *started])
         if not is_aside and future is not None and place <= PASSING_AT_MOST:
             # The first of them does not fit, so that it starts later, or nobody knows when.
-            start = future.place(entry) and entry.person not in limited
+            start = future.place(entry, may_pass=entry.person not in limited)
         home = key[:2]
         others_ahead = len(homes) > (home in homes)
         ahead = starts if waits == NOBODY else waits
@@ -185,10 +185,14 @@ def turns(
 
 
 def may_pass(entries: Sequence[QueueEntry], gpus: FreeGpus, policy: Policy) -> bool:
-    """Say whether anybody could pass another one by its ``max_runtime``: only then endings are worth their reading."""
+    """Say whether anybody could pass another one by its ``max_runtime``: only then endings are worth their reading.
+
+    Where a host has slices and whole GPUs, nobody knows which of them one that could use either takes.
+    """
     is_free = gpus.whole_free + gpus.slices_free > 0
     return (
         is_free
+        and not (gpus.whole and gpus.slices)
         and len(entries) > 1
         and policy.kind == "priority"
         and any(entry.max_runtime_seconds is not None for entry in entries)
@@ -211,6 +215,8 @@ class _Future:
 
     def __init__(self, free: FreeGpus, endings: Sequence[Ending]) -> None:
         self._steps: List[Tuple[float, FreeGpus]] = [(0.0, free)]
+        self._is_begun = False
+        """Whether somebody was given a place who waits."""
         self._latest = 0.0
         """When the last of those so far starts, at the latest."""
         self._horizon = float("inf")
@@ -219,11 +225,12 @@ class _Future:
             free = free._replace(whole_free=free.whole_free + whole, slices_free=free.slices_free + slices)
             self._steps.append((max(seconds, 1.0), free))
 
-    def place(self, entry: QueueEntry) -> bool:
+    def place(self, entry: QueueEntry, *, may_pass: bool) -> bool:
         """Give an entry its GPUs as soon as it puts off nobody before it; return whether that is now."""
         runtime = entry.max_runtime_seconds
         seconds = float("inf") if runtime is None else runtime + AROUND_SECONDS
-        begin = self._earliest(entry, seconds)
+        begin = self._earliest(entry, seconds) if may_pass or not self._is_begun else None
+        self._is_begun = True
         if begin is None or begin + seconds > self._horizon:
             # It passes nobody, so it starts after all of them.
             self._horizon = min(self._horizon, self._latest)

@@ -57,7 +57,7 @@ class AttemptStart:
 
     def warm(self) -> None:
         """Make ready for the start of several attempts, one soon after the other."""
-        self._fork_server.warm()
+        self._fork_server.warm(os.environ)
 
     def close(self) -> None:
         """Give all back that starts need; agents go on."""
