@@ -82,5 +82,6 @@ def test_a_job_is_halted_after_its_home_was_mounted_again(
     mounted.unmount()
     mounted.mount()
 
-    assert fabric("halt", "@last").stderr.endswith("HALTED\n")
+    halted = fabric("halt", "@last").stderr
+    assert halted.endswith("HALTED\n"), fabric("events", "@last").stdout
     assert fabric("logs", "@last").stdout.startswith("started\n")
