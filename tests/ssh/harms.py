@@ -25,6 +25,11 @@ LASTING_SECONDS: Final = (60.0, 180.0)
 LASTING_SHARE: Final = 0.2
 
 
+def pause(draw: random.Random, least: float, most: float) -> None:
+    """Let things be as they are for a while."""
+    time.sleep(draw.uniform(least, most))
+
+
 @dataclass(frozen=True, slots=True)
 class Scene:
     """Where a harm is done."""
@@ -38,7 +43,7 @@ class Scene:
 
     def pause(self, least: float = 0.2, most: float = 2.0) -> None:
         """Let things be as they are for a while: what is drawn here is the harm's length."""
-        time.sleep(self.draw.uniform(least, most))
+        pause(self.draw, least, most)
 
 
 Harm = Callable[[Scene], None]

@@ -10,7 +10,6 @@ import os
 import random
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,6 +19,7 @@ from typing import Final
 
 import pytest
 
+from tests.ssh.harms import pause
 from tests.stubs import Gpus, nvml_library
 from tests.support.box import Box
 from tests.support.controllers import answers, kill
@@ -117,7 +117,7 @@ def kill_sessions(box: Box, _: Person, __: random.Random) -> None:
 
 def stop_sshd(box: Box, _: Person, draw: random.Random) -> None:
     box.daemon.stop()
-    time.sleep(draw.uniform(0.2, 1.5))
+    pause(draw, 0.2, 1.5)
     box.daemon.start()
 
 
@@ -245,7 +245,7 @@ def test_two_people_share_a_host_whatever_is_killed(
         for number in range(harms):
             for _ in range(JOBS_EACH_HARM):
                 submit(draw.choice(people), draw, noted)
-                time.sleep(draw.uniform(0.0, 0.3))
+                pause(draw, 0.0, 0.3)
             kind = kinds[number] if number < len(kinds) else draw.choice(kinds)
             HARMS[kind](box, draw.choice(people), draw)
             note_harm(kind)

@@ -331,6 +331,9 @@ class ForkServer:
         if self._idle_seconds and system.elapsed_seconds() - self._used_at > self._idle_seconds / 2:
             self.close()
 
+    def __del__(self) -> None:
+        self.close()  # a connection that is shared is dropped, never closed
+
     def close(self) -> None:
         """Let the server end; agents that it has forked go on."""
         if self._requests is not None:
