@@ -289,6 +289,17 @@ def test_a_sweep_goes_on_within_its_limit_while_no_controller_is_there(
     assert [row.started_us for row in rows] == [state_of(ground, one)["started_us"] for one in jobs]
 
 
+def test_jobs_of_a_sweep_that_run_one_by_one_begin_in_their_order(ground: Ground) -> None:
+    """Several are prepared at once, and one that is ready first is not to begin before the one before it."""
+    jobs = [ground.write("true", at_most=1, labels={"sweep": "s"}) for _ in range(8)]
+    ensure_controller(ground.home)
+
+    assert {ground.ends(job_id).state for job_id in jobs} == {State.COMPLETED}
+    started = [int(str(state_of(ground, job_id)["started_us"])) for job_id in jobs]
+    assert started == sorted(started)
+    assert at_once(ground, jobs) == 1
+
+
 def test_a_sweep_goes_by_priority_at_its_host(ground: Ground, end: Path, order: Path) -> None:
     begun = swept(ground, f"echo ready; while [ ! -e {end} ]; do sleep 0.05; done", 1)
     ground.prints(begun, "ready")

@@ -73,6 +73,7 @@ class Gates:
         self.out_of_reach = []
         at_hosts = _count_at_hosts(waiting)
         ahead = _count_ahead(self._context.jobs.values())
+        one_by_one = _are_prepared_alone(self._context.jobs.values())
         sweeps = self._sweeps()
         free: list[TrackedJob] = []
         remaining_us: int | None = None
@@ -100,7 +101,10 @@ class Gates:
                 verdict = verdict or sweep.admit(tracked)
             tracked.gates = gates
             if verdict is not None and not verdict.never:
-                is_given = self._goes_ahead(tracked, gates, at_hosts, ahead)
+                is_given = _sweep(tracked) not in one_by_one
+                is_given = is_given and self._goes_ahead(tracked, gates, at_hosts, ahead)
+                if is_given and tracked.is_limited and tracked.spec.at_most == 1:
+                    one_by_one.add(_sweep(tracked))
                 verdict = QueueVerdict(False, verdict.reason, is_given, HostWait(verdict.reason, gates))
             if verdict is None:
                 free.append(tracked)
@@ -388,6 +392,21 @@ def _count_ahead(jobs: Iterable[TrackedJob]) -> Counter[str]:
         for one in jobs
         if one.row.state in PREPARING and one.wait_at_host() is not None
     )
+
+
+def _are_prepared_alone(jobs: Iterable[TrackedJob]) -> set[str]:
+    """Return the sweeps of which one job is being prepared ahead, and no more than one may be.
+
+    Where jobs run one after the other, one that is given to its host sooner than the one before it starts before it.
+    """
+    return {
+        _sweep(one)
+        for one in jobs
+        if one.is_limited
+        and one.spec.at_most == 1
+        and one.row.state in PREPARING
+        and one.wait_at_host() is not None
+    }
 
 
 def _count_at_hosts(waiting: Sequence[TrackedJob]) -> Counter[tuple[str, bool]]:
