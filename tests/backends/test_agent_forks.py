@@ -52,12 +52,14 @@ def launch(host: LocalHost) -> Iterator[Launch]:
 
 def servers() -> list[int]:
     """List the processes that fork agents for this one, and are ready to."""
-    table = process_table.read()
     found = [pid for pids in markers("FABRIC_GUARD_ROOM").values() for pid in pids]
+    table = process_table.read()  # those of other tests come and go
     return [
         pid
         for pid in found
-        if table[pid].parent == os.getpid() and system.read_text(f"/proc/{pid}/comm").strip() == NAME
+        if pid in table
+        and table[pid].parent == os.getpid()
+        and system.read_text(f"/proc/{pid}/comm").strip() == NAME
     ]
 
 
