@@ -148,7 +148,9 @@ def test_learners_get_a_gpu_each_and_begin_once_all_have_a_container(
     ground: Ground, busy: leases.Lease, tmp_path: Path
 ) -> None:
     resolves = "for n in 0 1; do nslookup $LEARNER_NAME_PREFIX-$n >/dev/null || exit 9; done"
-    first = "[ $LEARNER_ID = 1 ] && { echo $NVIDIA_VISIBLE_DEVICES; nc -l -p $MASTER_PORT; exit; }"
+    # Without a standard input that stays open it would say at once that it has nothing to send, and the other one ends.
+    listens = "mkfifo /tmp/open && nc -l -p $MASTER_PORT <>/tmp/open"
+    first = f"[ $LEARNER_ID = 1 ] && {{ echo $NVIDIA_VISIBLE_DEVICES; {listens}; exit; }}"
     other = "until echo hello from $NVIDIA_VISIBLE_DEVICES | nc $MASTER_ADDR $MASTER_PORT; do sleep 0.1; done"
     job_id = give(ground, f"{resolves}; {first}; {other}", gpus=1, learners=2, ends_when="all")
     assert at_the_engine(job_id) == []

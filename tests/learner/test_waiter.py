@@ -1194,12 +1194,9 @@ def test_waiters_are_killed_at_random_instants(
 def fork_servers(home: WaitingHome) -> list[int]:
     """List the processes of a home's waiter that fork agents."""
     waiter = home.waiter()
-    return [
-        pid
-        for pids in markers("FABRIC_GUARD_ROOM").values()
-        for pid in pids
-        if process_table.read()[pid].parent == waiter
-    ]
+    found = [pid for pids in markers("FABRIC_GUARD_ROOM").values() for pid in pids]
+    table = process_table.read()  # those of other tests come and go
+    return [pid for pid in found if pid in table and table[pid].parent == waiter]
 
 
 def a_fork_server(home: WaitingHome) -> int:
