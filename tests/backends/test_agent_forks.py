@@ -117,7 +117,7 @@ def test_what_forks_ends_where_nothing_is_started_for_a_while(
     assert next(iter(launch("true").until_over().values())).exit_code == 0
 
 
-def test_what_forks_ends_with_who_asked(launch: Launch, host: LocalHost, tmp_path: Path) -> None:
+def test_what_forks_ends_with_who_asked(launch: Launch, host: LocalHost) -> None:
     launch("true")
     launch("true")
     until(servers, "a process that forks agents")

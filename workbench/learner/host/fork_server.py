@@ -2,7 +2,7 @@
 
 A Python that starts takes most of the time between two jobs. So who starts several agents, a waiter or a controller,
 has one more process, which holds no secrets and no locks: it forks an agent for each request. The agent answers with
-its pid first, and begins only when it is told to, so that a request without an answer starts nothing.
+its pid, and begins only when that answer is confirmed, so that a request without an answer starts nothing.
 
 Agents, and the cached environments that they need, are known by variables of their environment, as the kernel shows it.
 It shows the memory in which a program finds its first environment: there is room for these variables, and the agent
