@@ -31,6 +31,8 @@ from workbench.spec import Framework, JobSpec
 from workbench.store.db.rows import JobRow, TargetRef
 
 RULE = "═" * 20
+RESTS_TIMES = 40
+"""How often in a row a screen that is taken as it is was found unchanged."""
 COMES_SECONDS = 15.0
 """How long a screen is waited for that is not as expected: after that its picture is wrong."""
 
@@ -71,16 +73,15 @@ class Walk:
         return self._titled(name) == expected
 
     async def _rests(self) -> None:
-        before = ""
+        before, times = "", 0
 
         def still() -> bool:
-            nonlocal before
-            same, before = self.shown.text() == before, self.shown.text()
-            return same
+            nonlocal before, times
+            text = self.shown.text()
+            before, times = text, times + 1 if text == before else 0
+            return times >= RESTS_TIMES
 
-        for _ in range(2):
-            await self.shown.pilot.pause()
-            await self.shown.until(still)
+        await self.shown.until(still)
 
     async def window(self, name: str, keys: Sequence[str], *parts: str) -> None:
         """Keep a window that keys open, and close it."""
