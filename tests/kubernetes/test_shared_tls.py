@@ -27,8 +27,9 @@ def certificate(tmp_path: Path) -> Path:
 
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + datetime.timedelta(days=1))
+    now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
+    # The clock may be set back meanwhile.
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now - day, now + day)
     names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
     made = builder.add_extension(names, critical=False).sign(key, hashes.SHA256())
     encoding = serialization.Encoding.PEM
