@@ -227,6 +227,13 @@ class HostTurn:
     """Whether a job of another home is ahead."""
     limit: str = ""
     """Which limit of the host's policy keeps it waiting; empty where none does."""
+    preempts: int = 0
+    """How many jobs of a lower priority are to end for it."""
+
+    @property
+    def is_special(self) -> bool:
+        """Whether there is more to say than who holds the GPUs."""
+        return bool(self.limit or self.preempts)
 
     def reason(self, count: int) -> str:
         """Say why a job that needs ``count`` GPUs waits."""
@@ -234,6 +241,9 @@ class HostTurn:
         if self.ahead and self.free >= count:
             line += f", behind {self.ahead_owner}'s job {self.ahead}"
         line += f"; {self.limit}" if self.limit else ""
+        if self.preempts:
+            line += f"; {self.preempts} job{'' if self.preempts == 1 else 's'} of a lower priority"
+            line += f" end{'s' if self.preempts == 1 else ''} for it"
         return f"waits: needs {count} GPU{'' if count == 1 else 's'}, {self.free} free; {line}"
 
 

@@ -150,6 +150,7 @@ REASON_CODES: Final = (
     ReasonCode("S103", "the image could not be pulled", "max_platform_restarts"),
     ReasonCode("S104", "the learner is gone and left no exit code", "max_platform_restarts"),
     ReasonCode("S105", "the learner lost its GPUs while it ran", "max_platform_restarts"),
+    ReasonCode("S106", "preempted: a job of a higher priority needs its place", "max_platform_restarts"),
     ReasonCode(
         "S200", "the host, engine or cluster does not answer, or ended the learner", "max_platform_restarts"
     ),
@@ -168,6 +169,9 @@ REASON_CODES: Final = (
 
 LACKING: Final = "C104"
 """The reason code of a backend that lacks what a job asks for."""
+
+PREEMPTED: Final = "S106"
+"""The reason code of a job that ended for one of a higher priority: its next attempt waits for its turn."""
 
 NOT_ALLOWED: Final = "C103"
 """The reason code of rights, keys and credentials that are missing or wrong."""

@@ -205,6 +205,10 @@ class JobSpec:
     ends_when: Literal["first", "all"] | int = "first"
     priority: int = DEFAULT_PRIORITY
     """Which waiting job goes first: 0 to 100, larger first."""
+    preemptible: bool = False
+    """Whether it ends for a job of a higher priority that waits for its GPUs, and goes on later."""
+    preemption_seconds: float = 300.0
+    """How long it may take to end then."""
     labels: Mapping[str, str] = field(default_factory=dict)
     after: tuple[str, ...] = ()
     """Jobs that come before, each an id with ``:completed`` or ``:ended``; as written until it is submitted."""
@@ -243,6 +247,14 @@ class JobSpec:
         if self.max_runtime_seconds is None or any(store.training_data for store in self.data_stores):
             return None
         return self.max_runtime_seconds + self.grace_seconds
+
+    @property
+    def may_be_preempted(self) -> bool:
+        """Whether it may have to end for a job of a higher priority: it says so, or the policy of its host does of all.
+
+        Others work with what serves on ports, so no policy ends that.
+        """
+        return bool(self.gpus) and (self.preemptible or not self.ports)
 
     @property
     def image(self) -> str:

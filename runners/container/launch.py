@@ -335,7 +335,7 @@ class ContainerLaunch:
                 holding=[held] if held is not None else [],
             )
             if held is not None:
-                held.write(lease_text(request, pid))
+                held.write(lease_text(request, site, pid))
                 held.release()
 
     def _document(

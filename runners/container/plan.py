@@ -28,6 +28,7 @@ from runners.shared.container_defaults import DROPPED, SHM_BYTES, image_of
 from runners.shared.data_stores import keeps_some, results_store
 from runners.shared.data_stores import refusals as stores_refused
 from runners.shared.environment import CHOSEN, job_folders
+from runners.shared.gpu_leases import preemption_document
 from runners.shared.host_facts import HostFacts
 from runners.shared.launch_document import LearnerLaunch, check_memory, metrics_document
 from runners.shared.unsupported import not_built
@@ -249,6 +250,7 @@ def launch_document(request: LaunchRequest, learner: int, site: HostFacts) -> Le
         attempt_dir=str(folder.path),
         log_dir=str(folder.logs),
         slots=[CHOSEN] * spec.gpus,
+        preemption=preemption_document(request, site),
         metrics=metrics,
         stores=stores,
         retention=container_retention(request, site),

@@ -42,7 +42,7 @@ _KILLED: Final = (137, 143)
 _DISRUPTED: Final[Mapping[str, tuple[str, str, str]]] = {
     "PreemptionByScheduler": (
         "preempted by a pod of a higher priority",
-        "S100",
+        "S106",
         "a priority class protects it",
     ),
     "DeletionByTaintManager": ("its node was lost or drained", "S200", ""),

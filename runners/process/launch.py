@@ -154,7 +154,7 @@ class ProcessLaunch:
             begun = next(one.learner for one in self._plan.learners if one.learner not in waiting)
             document = self._host.call("read_object", path=str(self._attempt.learner(begun).launch))
             return int(document["env"]["MASTER_PORT"])
-        return choose_port(self._host, self._site, lease_text(self._request, 0), held)
+        return choose_port(self._host, self._site, lease_text(self._request, self._site, 0), held)
 
     # Starting the agents
 
@@ -178,7 +178,7 @@ class ProcessLaunch:
             locks = [lock for lock in (slots, *(held if learner == 1 else ())) if lock is not None]
             pid = self._spawn(learner, document, locks)
             for lock in locks:
-                lock.write(lease_text(self._request, pid))
+                lock.write(lease_text(self._request, self._site, pid))
             if slots is not None:
                 slots.release()
 

@@ -19,6 +19,7 @@ from runners.shared.data_stores import (
     stores_document,
 )
 from runners.shared.environment import CHOSEN, job_folders, learner_environment, promises
+from runners.shared.gpu_leases import preemption_document
 from runners.shared.host_facts import HostFacts
 from runners.shared.interpreters import Interpreter
 from runners.shared.launch_document import LearnerLaunch, check_memory, metrics_document
@@ -65,6 +66,8 @@ def notes_of(request: LaunchRequest, site: HostFacts, agent_kind: str) -> Iterat
         yield f"there is no Python on {site.name}: no usage samples, no report(){limits}"
         if keeps_some(request):
             yield f"all checkpoints are kept: without Python on {site.name} they cannot be reported"
+        if spec.preemptible and spec.gpus:
+            yield f"it is not preempted: without Python on {site.name} nobody looks for who waits"
     if spec.image:
         yield f"the image {spec.image} is not used: the command runs as a process on {site.name}"
     if spec.cpus is not None and spec.cpus > len(site.processors):
@@ -172,6 +175,7 @@ def launch_document(
         umask=_umask(request),
         cpus=CHOSEN if spec.cpus is not None and spec.cpus < len(site.processors) else None,
         slots=[CHOSEN] * spec.gpus,
+        preemption=preemption_document(request, site),
         metrics=metrics_document(spec),
         stores=stores,
         retention=None

@@ -10,7 +10,8 @@ from backends.contract.host import Host, Lock, Slot
 from runners.interface import HostTurn, LaunchRequest
 from runners.shared.host_facts import HostFacts
 from workbench.errors import LaunchRefused, NotAllowed, RunnerError, SlotsBusy, TryAgain
-from workbench.learner.queue import allocation
+from workbench.learner.journal.launch_document import ASKED, BY_POLICY
+from workbench.learner.queue import allocation, preemption
 from workbench.values import dataclass
 
 TRIES: Final = 3
@@ -52,7 +53,7 @@ def lease(request: LaunchRequest, learners: Sequence[int], host: Host, site: Hos
         return Leased(None, dict.fromkeys(learners, ()))
     for _ in range(TRIES):
         uuids = _choose_patiently(each * len(learners), request, host, site)
-        if lock := host.lock(uuids, folder=site.leases, text=lease_text(request, 0)):
+        if lock := host.lock(uuids, folder=site.leases, text=lease_text(request, site, 0)):
             attempt = request.attempt
             host.call("leave_line", home=attempt.home, job=attempt.job_id, leases_folder=site.leases)
             return Leased(lock, allocation.shares(uuids, learners, each))
@@ -102,19 +103,21 @@ def choose(
         busy = ", ".join(_whose(Slot(**slot)) for slot in slots if not allocation.is_free(slot))
         alone = f"waits for {count} of {_count(usable)}: {busy}"
         raise SlotsBusy(
-            alone if turn is None or (turn.of == 1 and not turn.limit) else f"{turn.reason(count)}: {busy}"
+            alone
+            if turn is None or (turn.of == 1 and not turn.is_special)
+            else f"{turn.reason(count)}: {busy}"
         )
     if turn is not None and not turn.start:
         raise SlotsBusy(turn.reason(count))
     return chosen
 
 
-def lease_text(request: LaunchRequest, pid: int) -> str:
+def lease_text(request: LaunchRequest, site: HostFacts, pid: int) -> str:
     """Return the text of a lease, which tells others who holds it."""
-    return allocation.lease_text(lease_holder(request), pid)
+    return allocation.lease_text(lease_holder(request, site), pid)
 
 
-def lease_holder(request: LaunchRequest) -> dict[str, Any]:
+def lease_holder(request: LaunchRequest, site: HostFacts) -> dict[str, Any]:
     """Return who holds a lease that is taken for a request."""
     attempt, longest = request.attempt, request.spec.longest_seconds
     return {
@@ -123,6 +126,25 @@ def lease_holder(request: LaunchRequest) -> dict[str, Any]:
         "attempt": attempt.attempt,
         "home": attempt.home,
         **({} if longest is None else {allocation.MAX_RUNTIME: longest}),
+        **_preemption(request, site),
+    }
+
+
+def preemption_document(request: LaunchRequest, site: HostFacts) -> dict[str, Any] | None:
+    """Return what a learner's agent needs to see that it is preempted; None where it never is."""
+    found = _preemption(request, site)
+    return {**found, "leases_folder": site.leases} if found else None
+
+
+def _preemption(request: LaunchRequest, site: HostFacts) -> dict[str, Any]:
+    """Say whether and how a job may be preempted. Nothing where it is not: without Python no agent looks who waits."""
+    spec = request.spec
+    if not (spec.may_be_preempted and site.python):
+        return {}
+    return {
+        preemption.PREEMPTION: ASKED if spec.preemptible else BY_POLICY,
+        preemption.PRIORITY: spec.priority,
+        preemption.SECONDS: spec.preemption_seconds,
     }
 
 

@@ -103,7 +103,7 @@ def ticket_facts(request: LaunchRequest, site: HostFacts) -> dict[str, Any]:
         "position": float(request.seq if request.position is None else request.position),
         "max_runtime_seconds": spec.longest_seconds,
         "cpus": spec.cpus or 0.0,
-        "lease": lease_holder(request),
+        "lease": lease_holder(request, site),
         "secrets_suffix": PythonAgent.secrets_suffix,
     }
 

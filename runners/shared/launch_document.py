@@ -56,6 +56,8 @@ class LearnerLaunch:
     stores: Mapping[str, Any] | None
     retention: Mapping[str, Any] | None = None
     """Which checkpoints are kept, where no result store takes them."""
+    preemption: Mapping[str, Any] | None = None
+    """How the learner sees that it is preempted; None where it never is."""
     writable: Sequence[str] | None = None
     """The folders that the command's container writes in; None without a container."""
 
@@ -97,6 +99,8 @@ class LearnerLaunch:
             document[SWEEP] = spec.labels[SWEEP_LABEL]
         if self.retention is not None:
             document["retention"] = self.retention
+        if self.preemption is not None:
+            document["preemption"] = self.preemption
         if self.umask is not None:
             document["umask"] = self.umask
         if self.writable is not None:

@@ -57,7 +57,8 @@ GROUPS: Final = (
         ("data_stores", "checkpoints", "upload_seconds", "fetch_results", "storage", "evaluation_metrics"),
     ),
     FieldGroup(
-        "queue", "What the job waits for, and who goes first.", ("after", "priority", "at_most", "begin"),
+        "queue", "What the job waits for, and who goes first.",
+        ("after", "priority", "at_most", "begin", "preemptible", "preemption_timeout"),
     ),
     FieldGroup(
         "time and restarts", "How long it may run, and how often it is started again.",

@@ -111,6 +111,33 @@ def test_a_container_is_tried_again_and_again_with_its_own_names_while_no_contro
     until(lambda: at_the_engine(job_id) == [], lambda: f"{at_the_engine(job_id)}")
 
 
+@pytest.mark.parametrize("looks", [True, False], ids=["code that looks", "a signal"])
+def test_a_container_makes_room_and_goes_on_while_no_controller_is_there(
+    ground: Ground, tmp_path: Path, looks: bool
+) -> None:
+    waits = "trap '' TERM; until [ -e $FABRIC_STOP_FILE ]; do sleep 0.1; done" if looks else "sleep 600"
+    runs = f"echo $NVIDIA_VISIBLE_DEVICES; case $FABRIC_LEARNER in */1/1/*) {waits};; esac"
+    low = ground.submit(runs, image=BUSYBOX, gpus=2, preemptible=True)
+    ground.prints(low, "GPU")
+    order = tmp_path / "order"
+    urgent = ground.submit(f"cat {ground.learner(low).state} > {order}", gpus=1, priority=70, target=PROCESS)
+    until(lambda: bool(recorded(ground, urgent, 1)), lambda: log_of(ground.home))
+    kill(answers(ground.home).pid)
+
+    await_end(ground, low, 2)
+    assert status(ground.home) is None
+    found = recorded(ground, low, 1)
+    assert (found["stopped"], found["exit_code"]) == ("preempt", 0 if looks else 143)
+    assert json.loads(order.read_text())["phase"] == "exited"
+    assert ground.output(low, 2) == f"{','.join(GPUS)}\n"
+
+    ensure_controller(ground.home)
+    assert ground.ends(urgent).state is State.COMPLETED
+    row = ground.ends(low, 2)
+    assert (row.state, row.restarts, row.platform_restarts) == (State.COMPLETED, 0, 0)
+    until(lambda: at_the_engine(low) == [], lambda: f"{at_the_engine(low)}")
+
+
 def test_the_next_container_has_code_setup_secrets_and_mounts_of_the_first(
     ground: Ground, tmp_path: Path
 ) -> None:

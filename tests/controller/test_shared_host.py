@@ -149,7 +149,8 @@ def test_a_fabric_that_knows_no_queue_works_on_the_same_host(grounds: tuple[Grou
 
     assert leases.take(["GPU-1"], str(leases_folder()), "{}") is None
     text = json.loads((leases_folder() / "GPU-1").read_text())
-    assert set(text) == {"owner", "job", "attempt", "home", "pid"}
+    of_later_versions = {"preemption", "preemption_seconds", "priority"}
+    assert set(text) == {"owner", "job", "attempt", "home", "pid"} | of_later_versions
     again.release()
     (mine.home.path / "end").touch()
     mine.ends(job_id)

@@ -156,6 +156,7 @@ NOT_PROMISED: dict[str, str] = {
     "test_code_that_looks_ends_by_itself_with_all_that_it_needs": "where no Python is, none calls should_stop()",
     "test_what_follows_code_that_has_looked_is_ended": "where no Python is, none calls should_stop()",
     "test_code_that_looks_no_more_gets_its_signal_in_the_end": "where no Python is, none calls should_stop()",
+    "test_code_that_looks_sees_that_its_time_is_over": "where no Python is, none calls should_stop()",
     "test_code_that_looks_and_has_a_handler_gets_its_signal_at_once": "where no Python is, none calls should_stop()",
     "test_a_kill_waits_for_no_code_that_looks": "where no Python is, none calls should_stop()",
     "test_training_that_handles_its_signal_keeps_the_workers_that_load_its_data": "it tells no process by its name",

@@ -23,7 +23,7 @@ from workbench.spec import DataStore, Framework, JobSpec
 PRIORITY = Policy()
 
 
-def entry(job: str, gpus: int, minutes: float | None = None, **more: int) -> QueueEntry:
+def entry(job: str, gpus: int, minutes: float | None = None, **more: Any) -> QueueEntry:
     """Return an entry of a job; its name says when it came, by the alphabet."""
     more.setdefault("person", 1000)
     seconds = None if minutes is None else 60 * minutes

@@ -306,6 +306,15 @@ def test_a_command_is_stopped_when_its_time_is_over(learner: Make, python: str) 
     assert state["decided"] is True
 
 
+def test_code_that_looks_sees_that_its_time_is_over(learner: Make) -> None:
+    one = learner(WATCHFUL, max_runtime_seconds=0.5, grace_seconds=3600.0)
+
+    state = one.run()
+
+    assert one.output() == b"ready\nsaved\n"
+    assert (state["exit_code"], state["stopped"], state["reason"]["code"]) == (0, "max_runtime", "C204")
+
+
 def test_time_limits_do_not_depend_on_the_wall_clock(learner: Make) -> None:
     """The agent's wall clock is a year ahead, then a year behind: neither ends nor delays the command."""
     for jump in (365 * 86400, -365 * 86400):

@@ -11,7 +11,7 @@ from tests.runners.jobs import Jobs
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.spec import Checkpoints, DataStore
 
-ONLY_OF_SOME = {"writable", "restarts"}
+ONLY_OF_SOME = {"writable", "restarts", "preemption"}
 ONLY_READ_BY_CLIENTS = {"format", "owner", "secrets"}
 
 

@@ -78,6 +78,32 @@ def test_the_next_launch_document_is_the_planned_one(
     assert made == second
 
 
+@pytest.mark.parametrize(
+    ("ran_seconds", "waits", "after"),
+    [
+        pytest.param(600, 0.0, 40.0, id="at once"),
+        pytest.param(3, 40.0, 60.0, id="after its back-off where it hardly ran"),
+    ],
+)
+def test_the_attempt_after_one_that_was_preempted_is_not_counted(
+    jobs: Jobs, ran_seconds: int, waits: float, after: float
+) -> None:
+    folder, first, _ = documents(jobs, 1, gpus=1, preemptible=True, priority=30)
+    folder.mkdir(parents=True)
+    times = {"started_us": 1_000_000, "ended_us": 1_000_000 + ran_seconds * 1_000_000}
+    (folder / "state.json").write_text(json.dumps({**times, "stopped": "preempt"}))
+    restarts: dict[str, Any] = {"done": 1, "allowed": 1, "delay_seconds": 40.0}
+    launch = LaunchDocument({**first, "restarts": restarts})
+
+    following = FollowingAttempt(str(folder), launch, {}, is_preempted=True)
+
+    made = following.document()
+    assert following.followed_by["delay_seconds"] == waits
+    assert made["restarts"] == {**restarts, "delay_seconds": after}
+    assert made["preemption"] == first["preemption"]
+    assert made["preemption"]["priority"] == 30
+
+
 def container_acts(options: dict[str, Any]) -> list[str]:
     return ["setup", "command"] if "setup" in options else ["command"]
 

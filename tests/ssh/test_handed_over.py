@@ -24,6 +24,7 @@ from workbench.learner.platform.system import read_bytes
 from workbench.learner.queue.entries import read_entries
 from workbench.paths import Home, leases_folder
 from workbench.store.db.rows import TargetRef
+from workbench.store.queries.jobs import transitions
 
 UUID = "GPU-11111111-0000-0000-0000-000000000001"
 HOLD = "echo ready; while [ ! -e $JOB_STATE_DIR/end ]; do sleep 0.05; done"
@@ -312,6 +313,41 @@ def test_two_laptops_whose_lids_are_closed_share_the_host_by_priority(
         assert theirs.ends(urgent).state is State.COMPLETED
     ensure_controller(ground.home)
     assert ground.ends(mine).state is State.COMPLETED
+
+
+def test_a_job_makes_room_for_another_persons_and_goes_on_with_both_laptops_off(
+    box: Box, ground: Ground, tmp_path: Path
+) -> None:
+    with a_user() as other, ExitStack() as after:
+        box.daemon.authorize(other, Path(f"{box.key}.pub"))
+        address = box.address.replace(box.user.name, other.name)
+        theirs = Ground(Home(tmp_path / "theirs"), TargetRef("box", "ssh", "process", address=address))
+        after.callback(theirs.clean_up)
+        low = ground.submit(f"trap '' TERM; {HOLD}; echo saved", gpus=1, preemptible=True)
+        ground.prints(low, "ready")
+        urgent = give(theirs, other, "true", priority=60)
+        for one in (ground, theirs):
+            kill(answers(one.home).pid)
+        box.daemon.stop()
+        until(lambda: state_of(box.user, ground, low).get("stopped") == "preempt")
+        let_go(box.user, ground, low)
+
+        until(lambda: state_of(other, theirs, urgent).get("phase") == "exited")
+        again = there(box.user, ground, low).parents[1] / "attempt-2"
+        until((again / "learner-1" / "output.log").exists, "its next attempt")
+        (again / "job" / "end").touch()
+        last = again / "learner-1" / "state.json"
+        until(lambda: json.loads(last.read_text())["phase"] == "exited", last.read_text)
+
+        box.daemon.start()
+        ensure_controller(theirs.home)
+        assert theirs.ends(urgent).state is State.COMPLETED
+    ensure_controller(ground.home)
+    row = ground.ends(low, 2)
+    assert (row.state, row.restarts, row.platform_restarts) == (State.COMPLETED, 0, 0)
+    assert [ground.output(low, number) for number in (1, 2)] == ["ready\nsaved\n"] * 2
+    texts = [one.text for one in transitions(ground.store, low) if one.state == State.FAILED]
+    assert texts == [f"preempted: {other.name}'s job {urgent}, of priority 60, needs its GPUs"]
 
 
 def test_a_job_that_fails_is_tried_again_with_its_gpu_and_secrets_with_the_laptop_off(

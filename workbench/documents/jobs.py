@@ -30,7 +30,7 @@ class JobFields(TypedDict):
     exit_code: int | None
     """What `fabric run` ends with; null while the job is open."""
     exit_by: str
-    """Whose code it is: `job`, `halt`, `kill`, `lost`, `timeout`, or empty."""
+    """Whose code it is: `job`, `halt`, `kill`, `lost`, `timeout`, `preempt`, or empty."""
     attempt: int
     """The last attempt."""
     backend: str

@@ -8,7 +8,7 @@ import time
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable
 
     from workbench.learner.journal.launch_document import LaunchDocument
     from workbench.learner.stores.mount import Mount
@@ -108,16 +108,17 @@ def guard(folder: str) -> int:
         return 0
     variables: dict[str, str] | None = {}
     mounts: list[Mount] = []
+    release_data: Callable[[], None] | None = None
     if launch.stores:
         from workbench.learner.stores.download import DataDownload
 
-        fetching = DataDownload(folder, launch, secrets)  # it holds what it brings as long as we live
-        variables, mounts = fetching.run(), fetching.mounts
+        fetching = DataDownload(folder, launch, secrets)  # it holds what it brings
+        variables, mounts, release_data = fetching.run(), fetching.mounts, fetching.release
     if variables is not None:
         from workbench.learner.guard.guard import Guard
 
         launch.env.update(variables)
-        Guard(folder, launch, secrets, mounts, lock=lock).run()
+        Guard(folder, launch, secrets, mounts, lock=lock, release_data=release_data).run()
     return 0
 
 

@@ -56,6 +56,47 @@ def test_the_agents_own_reason_is_kept() -> None:
     assert (outcome.reason, outcome.exit_code) == (why, 137)
 
 
+PREEMPTED = Reason("preempted: bob's job training-x, of priority 70, needs its GPUs", "S106")
+
+
+@pytest.mark.parametrize("code", [0, 1, 143, None])
+def test_who_was_preempted_has_not_failed_by_itself_whatever_its_exit_code(code: int | None) -> None:
+    outcome = ended(exited(1, code, stopped="preempt", reason=PREEMPTED))
+
+    assert end_of(outcome) == (State.FAILED, 75, "preempt")
+    assert (outcome.reason, outcome.final) == (PREEMPTED, False)
+
+
+def test_what_else_is_known_of_a_preempted_end_is_kept() -> None:
+    outcome = ended(exited(1, 0, stopped="preempt", reason=Reason("2 files are not stored", "S303")))
+
+    assert outcome.reason.code == "S106"
+    assert "2 files are not stored" in outcome.reason.text
+
+
+@pytest.mark.parametrize("intent", [Intent.HALT, Intent.KILL])
+def test_who_is_stopped_while_it_makes_room_is_halted(intent: Intent) -> None:
+    assert ended(exited(1, 0, stopped="preempt", reason=PREEMPTED), intent=intent).state is State.HALTED
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        pytest.param(exited(2, 1, decided=True), "preempt", id="that lost its peer"),
+        pytest.param(lost(2), "preempt", id="that is lost"),
+        pytest.param(exited(2, 0, stopped="settle"), "preempt", id="that was stopped with it"),
+        pytest.param(exited(2, 0, decided=True), "job", id="whose success decided before"),
+    ],
+)
+def test_a_learner_beside_one_that_was_preempted(other: LearnerStatus, expected: str) -> None:
+    outcome = ended(exited(1, 0, stopped="preempt", reason=PREEMPTED), other)
+
+    assert outcome.exit_by == expected
+    assert outcome.state is (State.COMPLETED if expected == "job" else State.FAILED)
+    if expected == "preempt":
+        assert outcome.reason.text.startswith("learner 1: preempted: ")
+
+
 def test_a_time_limit_is_124_and_final() -> None:
     outcome = ended(exited(1, 143, stopped="max_runtime"))
 

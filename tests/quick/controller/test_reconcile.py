@@ -10,6 +10,7 @@ import pytest
 from runners.interface import Followed, HostWait, LearnerStatus
 from tests.quick.controller.values import exited, learner, lost, those, view
 from workbench.controller.decide.errors import classify_error
+from workbench.controller.decide.log_policies import LogMatch
 from workbench.controller.decide.model import (
     BackendTrouble,
     CancelLaunch,
@@ -31,7 +32,7 @@ from workbench.controller.decide.model import (
     Transition,
     Untrack,
 )
-from workbench.controller.decide.reconcile import APPEARS_WITHIN_SECONDS, decide
+from workbench.controller.decide.reconcile import AGENTS_PATIENCE_SECONDS, APPEARS_WITHIN_SECONDS, decide
 from workbench.controller.decide.scheduler import QueueVerdict
 from workbench.errors import (
     AnswerPending,
@@ -750,6 +751,54 @@ def test_no_attempt_follows_beyond_the_restarts_that_there_may_be() -> None:
     assert finish_of(decide(job)).followed is None
     watched = finish_of(decide(replace(job, is_watched=True)))
     assert watched.followed == FOLLOWED, "a laptop that only watches does not know the limit"
+
+
+PREEMPTED = Reason("preempted: bob's job needs its GPUs", "S106")
+
+
+def test_the_next_attempt_of_who_was_preempted_is_its_hosts_though_no_restart_is_left() -> None:
+    ended = exited(1, 0, stopped="preempt", reason=PREEMPTED, followed_by=FOLLOWED)
+
+    finish = finish_of(decide(view(statuses=those(ended), drained=True)))
+
+    assert finish.followed == FOLLOWED
+    assert finish.restart is not None
+    assert (finish.restart.restarts, finish.restart.platform_restarts) == (0, 0)
+
+
+def test_several_learners_that_were_preempted_begin_again_unless_the_job_is_only_watched() -> None:
+    ended = (exited(number, 0, stopped="preempt", reason=PREEMPTED) for number in (1, 2))
+    job = view(statuses=those(*ended), drained=True, learners=2)
+
+    finish = finish_of(decide(job))
+    assert finish.restart is not None and finish.restart.platform_restarts == 0
+    assert finish_of(decide(replace(job, is_watched=True))).restart is None
+
+
+def test_no_log_policy_keeps_who_was_preempted_from_beginning_again() -> None:
+    ended = exited(1, 1, stopped="preempt", reason=PREEMPTED)
+    match = LogMatch("oom", "exclude_node", "out of memory", 1, "box")
+
+    assert finish_of(decide(view(statuses=those(ended), drained=True, log_matches=(match,)))).restart
+
+
+def test_that_a_job_makes_room_is_shown_while_it_saves_and_is_no_fault() -> None:
+    saving = learner(1, LearnerPhase.STOPPING, stopped="preempt", reason=PREEMPTED)
+
+    (action,) = decide(view(statuses=those(saving))).actions
+
+    assert action == SetReason(Reason(PREEMPTED.text))
+
+
+def test_learners_that_make_room_have_all_of_their_time() -> None:
+    ended = exited(1, 0, stopped="preempt", reason=PREEMPTED, decided=True)
+    job = view(
+        statuses=those(ended, learner(2)), learners=2, grace_seconds=1.0, preemption_seconds=300.0,
+        decided_since=NOW,
+    )  # fmt: skip
+
+    assert reasons_of(decide(job)) == ["learner 1 was preempted; the others are being stopped"]
+    assert decide(job).until == NOW + AGENTS_PATIENCE_SECONDS + 300.0
 
 
 def test_what_is_asked_of_a_job_does_not_wait_for_the_files_of_an_attempt_that_was_followed() -> None:

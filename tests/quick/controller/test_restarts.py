@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.quick.controller.values import spec
 from workbench.controller.decide.outcome import Outcome
-from workbench.controller.decide.restarts import LONGEST_DELAY_SECONDS, Restart, backoff_seconds, next_attempt
+from workbench.controller.decide.restarts import (
+    LONGEST_DELAY_SECONDS,
+    Restart,
+    at_host,
+    backoff_seconds,
+    next_attempt,
+)
 from workbench.job import Reason, State
 
 USER = Outcome(State.FAILED, Reason("the command ended with exit code 1", "C201"), 1, "job")
@@ -14,7 +24,12 @@ PLATFORM = Outcome(State.FAILED, Reason("the machine was restarted", "S203"), 75
 
 
 def after(
-    outcome: Outcome, *, restarts: int = 0, platform_restarts: int = 0, max_restarts: int = 0
+    outcome: Outcome,
+    *,
+    restarts: int = 0,
+    platform_restarts: int = 0,
+    max_restarts: int = 0,
+    is_preemptible: bool = False,
 ) -> Restart | None:
     return next_attempt(
         outcome,
@@ -23,6 +38,7 @@ def after(
         max_restarts=max_restarts,
         max_platform_restarts=3,
         draw=0.5,
+        is_preemptible=is_preemptible,
     )
 
 
@@ -42,6 +58,37 @@ def test_a_fault_of_the_platform_is_tried_three_times_and_counted_apart() -> Non
     assert first is not None
     assert (first.restarts, first.platform_restarts) == (2, 1)
     assert after(PLATFORM, platform_restarts=3, max_restarts=9) is None
+
+
+def test_who_was_preempted_begins_again_at_once_and_is_not_counted() -> None:
+    preempted = Outcome(State.FAILED, Reason("preempted: bob's job needs its GPUs", "S106"), 75, "preempt")
+
+    again = after(preempted, restarts=1, platform_restarts=3, is_preemptible=True)
+    assert again is not None
+    assert (again.delay_seconds, again.restarts, again.platform_restarts) == (0.0, 1, 3)
+    assert again.text == "begins again when its turn comes, since preempted: bob's job needs its GPUs"
+
+    assert after(preempted, platform_restarts=3) is None, "a cluster preempts what did not agree, too"
+    counted = after(preempted)
+    assert counted is not None and counted.platform_restarts == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        pytest.param({}, None, id="plain"),
+        pytest.param({"max_restarts": 1}, (0, 1), id="with restarts"),
+        pytest.param({"gpus": 1}, (0, 0), id="a policy may preempt it"),
+        pytest.param({"gpus": 1, "ports": (80,)}, None, id="no policy preempts what serves"),
+        pytest.param({"gpus": 1, "ports": (80,), "preemptible": True}, (0, 0), id="it agrees"),
+        pytest.param({"gpus": 1, "learners": 2, "preemptible": True}, None, id="several learners"),
+    ],
+)
+def test_a_host_begins_the_next_attempt_of_what_may_fail_or_be_preempted(
+    keys: dict[str, Any], expected: tuple[int, int] | None
+) -> None:
+    found = at_host(spec(**keys), restarts=0, draw=0.5)
+    assert (None if found is None else (found.done, found.allowed)) == expected
 
 
 def test_what_trying_again_cannot_mend_is_not_tried() -> None:

@@ -334,6 +334,20 @@ def test_the_last_attempt_that_a_host_has_begun_by_itself_lets_go(tmp_path: Path
     assert opened.closed_by(gates, GateReader()) == []
 
 
+def test_an_attempt_that_was_preempted_costs_no_restart(tmp_path: Path) -> None:
+    preempted = {**followed(2), "stopped": "preempt"}
+
+    ((_, last),) = GateReader().closed([attempts(tmp_path, preempted)])
+
+    assert (last.attempt, last.restarts_left) == (2, 2)
+
+
+def test_who_was_preempted_lets_nobody_go_though_no_restart_is_left() -> None:
+    predecessor = before(may_fail=True, restarts_left=0, platform_restarts_left=0)
+
+    assert not lets_go(predecessor, [over(0, stopped="preempt", reason={"code": "S106"})])
+
+
 @pytest.mark.parametrize(
     ("may_fail", "expected"),
     [pytest.param(True, True, id="ended"), pytest.param(False, False, id="completed")],

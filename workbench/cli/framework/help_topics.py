@@ -95,7 +95,7 @@ A job keeps running when the terminal closes; `fabric attach` follows it again.
         "What the code of a reason means.",
         f"""\
 C is the job's fault, S the platform's. Where a key stands at the end of the line, another attempt begins by itself as
-often as that key of the manifest allows, unless trying again cannot help.
+often as that key of the manifest allows, unless trying again cannot help; a job that says `preemptible` always.
 
 {_codes()}
   fabric list --where code:S1             jobs with such a reason

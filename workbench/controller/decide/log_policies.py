@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from workbench.controller.decide.outcome import Outcome
 from workbench.errors import FabricError
-from workbench.job import FaultOwner
+from workbench.job import PREEMPTED, FaultOwner
 from workbench.logs.grep import Pattern, whole_blocks
 from workbench.values import dataclass
 
@@ -83,8 +83,11 @@ def shown_line(line: bytes) -> str:
 def bar_to_restart(outcome: Outcome, matches: Sequence[LogMatch]) -> str:
     """Return why a job that would be started again is not, empty where no policy bars it.
 
-    A fault of the platform is not the command's: only a machine that is to be avoided bars a restart after one.
+    A fault of the platform is not the command's: only a machine that is to be avoided bars a restart after one. Who was
+    preempted has not failed.
     """
+    if outcome.reason.code == PREEMPTED:
+        return ""
     for match in matches:
         if match.action == "cancel_retries" and outcome.reason.fault is not FaultOwner.PLATFORM:
             return f"the log policy {match.policy} allows no restart, for the line: {match.line}"

@@ -14,6 +14,7 @@ from workbench.job import (
     EXIT_NOT_EXECUTABLE,
     EXIT_NOT_FOUND,
     EXIT_TIMED_OUT,
+    PREEMPTED,
     FaultOwner,
     Intent,
     LearnerPhase,
@@ -22,14 +23,15 @@ from workbench.job import (
     exit_code_of,
     refused_exit_code,
 )
+from workbench.learner.journal.launch_document import PREEMPT
 from workbench.values import dataclass
 
-ExitBy = Literal["job", "halt", "kill", "lost", "timeout", ""]
+ExitBy = Literal["job", "halt", "kill", "lost", "timeout", "preempt", ""]
 """What the exit code comes from; empty for fabric itself."""
 
 OVER: Final = frozenset({LearnerPhase.EXITED, LearnerPhase.LOST})
 
-_OWN_ENDS: Final = frozenset({"", "max_runtime", "memory"})
+_OWN_ENDS: Final = frozenset({"", "max_runtime", "memory", PREEMPT})
 """Values of ``stopped`` of a learner that was not stopped by a person or because of another learner."""
 
 REFUSED: Final = ("C1", "C205")
@@ -79,6 +81,11 @@ def judge(
     if deciding is None:
         return _stopped(learners.values(), intent, asked_by)
     who = f"learner {deciding.ref.learner}: " if len(learners) > 1 else ""
+    preempted = next((one for one in learners.values() if one.stopped == PREEMPT), None)
+    if preempted is not None and intent is Intent.NONE and (deciding.stopped == PREEMPT or failed(deciding)):
+        # One that fails beside it has lost its peer.
+        who = f"learner {preempted.ref.learner}: " if len(learners) > 1 else ""
+        return Outcome(State.FAILED, _prefixed(who, _of_preemption(preempted)), EXIT_LOST, "preempt")
     if deciding.phase is LearnerPhase.LOST:
         found = deciding.reason or Reason("the learner is gone and no exit is recorded", "S104")
         return Outcome(State.FAILED, _prefixed(who, found), EXIT_LOST, "lost", final=deciding.final)
@@ -140,6 +147,8 @@ def decider(
 
 def failed(learner: LearnerStatus) -> bool:
     """Say whether a learner that is over ended badly."""
+    if learner.stopped == PREEMPT:
+        return True  # whatever its exit code is, its work is not done
     return learner.phase is LearnerPhase.LOST or exit_code_of(learner.exit_code, learner.signal) != 0
 
 
@@ -151,6 +160,8 @@ def _is_unstored(learner: LearnerStatus) -> bool:
 def _ended_by_itself(learner: LearnerStatus, intent: Intent) -> bool:
     if learner.stopped not in _OWN_ENDS:
         return False
+    if learner.stopped == PREEMPT:
+        return intent is Intent.NONE  # else no other attempt follows, as was asked
     if intent is Intent.NONE or learner.stopped:
         return True
     # Runners whose agent is dead end its processes from outside, which leaves nobody to say "halt".
@@ -180,6 +191,15 @@ def _stopped(learners: Iterable[LearnerStatus], intent: Intent, asked_by: str) -
     if killed:
         return Outcome(State.HALTED, Reason(text, hint=hint), EXIT_KILLED, "kill", final=True)
     return Outcome(State.HALTED, Reason(text, hint=hint), EXIT_HALTED, "halt", final=True)
+
+
+def _of_preemption(learner: LearnerStatus) -> Reason:
+    """Return why a learner was preempted, with what else is said of its end."""
+    found = learner.reason
+    if found is not None and found.code == PREEMPTED:
+        return found
+    text = "preempted: a job of a higher priority needs its GPUs"
+    return Reason(text if found is None else f"{text}; {found.text}", PREEMPTED)
 
 
 def _reason_of(learner: LearnerStatus) -> Reason:

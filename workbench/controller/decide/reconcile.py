@@ -50,6 +50,7 @@ from workbench.job import (
     State,
     refused_exit_code,
 )
+from workbench.learner.journal.launch_document import PREEMPT
 
 SHOWN_AFTER_SECONDS: Final = 0.1
 """A shorter phase gets no state of its own: writing it would cost more than it says."""
@@ -273,7 +274,10 @@ def _ending(job: JobSnapshot) -> Decision:
             outcome = replace(outcome, reason=_add_missing_files(outcome.reason, _missing_files_text(job)))
         if followed is not None:
             return Decision((Finish(outcome, _restart_at_host(job, outcome, followed), followed),))
-        restart = None if job.intent is not Intent.NONE else _restart(job, outcome)
+        is_left = (
+            job.intent is not Intent.NONE or job.is_watched
+        )  # what is only watched is its laptop's to restart
+        restart = None if is_left else _restart(job, outcome)
         if restart is not None and (bar := bar_to_restart(outcome, job.log_matches)):
             reason = replace(outcome.reason, text=f"{outcome.reason.text}; {bar}")
             outcome, restart = replace(outcome, reason=reason), None
@@ -363,7 +367,8 @@ def _followed(job: JobSnapshot) -> Followed | None:
     followed = None if is_alive(learner) else learner.followed_by
     if followed is None or followed.attempt != job.attempt + 1:
         return None
-    return followed if job.restarts < job.spec.max_restarts or job.is_watched else None
+    is_allowed = job.restarts < job.spec.max_restarts or job.is_watched or learner.stopped == PREEMPT
+    return followed if is_allowed else None
 
 
 def _outcome(job: JobSnapshot) -> Outcome:
@@ -401,7 +406,13 @@ def _restart(job: JobSnapshot, outcome: Outcome) -> Restart | None:
         max_restarts=job.spec.max_restarts,
         max_platform_restarts=job.spec.max_platform_restarts,
         draw=job.draw,
+        is_preemptible=job.spec.preemptible or _is_preempted(job),
     )
+
+
+def _is_preempted(job: JobSnapshot) -> bool:
+    """Say whether its agents have ended it for a job of a higher priority."""
+    return any(learner.stopped == PREEMPT for learner in job.statuses.values())
 
 
 def _restart_at_host(job: JobSnapshot, outcome: Outcome, followed: Followed) -> Restart:
@@ -528,10 +539,9 @@ def _running(job: JobSnapshot) -> Decision:
     if lost:
         # Its agent is gone, so the agents of the others may not know.
         return _stop(job, "halt")
-    success = not any(failed(learner) for learner in ended if not learner.stopped)
-    patience = (
-        AGENTS_PATIENCE_SECONDS + job.spec.grace_seconds + (job.spec.settle_seconds if success else 0.0)
-    )
+    success = not any(failed(learner) for learner in ended if learner.stopped in ("", PREEMPT))
+    grace_seconds = job.spec.preemption_seconds if _is_preempted(job) else job.spec.grace_seconds
+    patience = AGENTS_PATIENCE_SECONDS + grace_seconds + (job.spec.settle_seconds if success else 0.0)
     due = (job.now if job.decided_since is None else job.decided_since) + patience
     if job.now >= due:
         return _stop(job, "halt")
@@ -575,7 +585,8 @@ def _stopping_reason(job: JobSnapshot) -> Reason:
 def _running_reason(job: JobSnapshot) -> Reason:
     for learner in job.statuses.values():
         if is_alive(learner) and learner.reason is not None:
-            return learner.reason  # why its output waits
+            # Why its output waits, or that it makes room for another job, which is no fault.
+            return replace(learner.reason, code="") if learner.stopped == PREEMPT else learner.reason
     return Reason("the command runs" + (f"; {job.note}" if job.note else ""))
 
 
@@ -596,7 +607,8 @@ def _settling_reason(job: JobSnapshot, success: bool) -> Reason:
         return Reason(
             f"{who} has decided; the others have {job.spec.settle_seconds:g} s to end by themselves"
         )
-    return Reason(f"{who} has failed; the others are being stopped")
+    ended = "was preempted" if own is not None and own.stopped == PREEMPT else "has failed"
+    return Reason(f"{who} {ended}; the others are being stopped")
 
 
 def _set_unreachable(job: JobSnapshot) -> tuple[SetReason, ...]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from runners.interface import Followed, HostRestarts
 from workbench.controller.decide.outcome import Outcome
-from workbench.job import FaultOwner, State
+from workbench.job import PREEMPTED, FaultOwner, State
 from workbench.learner.determined_jobs import CONFIG_VARIABLE
 from workbench.spec import JobSpec
 from workbench.values import dataclass
@@ -45,12 +45,14 @@ def backoff_seconds(tries: int, draw: float) -> float:
 def at_host(spec: JobSpec, *, restarts: int, draw: float) -> HostRestarts | None:
     """Return how the host of a job begins its next attempt, should the command fail; None where it does not.
 
+    Where no restart is left one still follows an attempt that was preempted.
+
     Left to the controller are jobs of several learners, whose ends it compares, and those whose output decides about a
     restart.
     """
     if spec.learners > 1 or spec.log_policies or CONFIG_VARIABLE in spec.env:
         return None
-    if restarts >= spec.max_restarts:
+    if restarts >= spec.max_restarts and not spec.may_be_preempted:
         return None
     return HostRestarts(restarts, spec.max_restarts, backoff_seconds(restarts, draw))
 
@@ -58,7 +60,12 @@ def at_host(spec: JobSpec, *, restarts: int, draw: float) -> HostRestarts | None
 def begun_at_host(
     followed: Followed, outcome: Outcome, *, restarts: int, platform_restarts: int, max_restarts: int
 ) -> Restart:
-    """Return the restart after an attempt that its host has followed by another: it counts as one of the user's."""
+    """Return the restart after an attempt that its host has followed by another: it counts as one of the user's.
+
+    One that was preempted is not counted.
+    """
+    if outcome.reason.code == PREEMPTED:
+        return _after_preemption(outcome, restarts, platform_restarts, followed.delay_seconds)
     delay, allowed = followed.delay_seconds, max(max_restarts, restarts + 1)
     text = _text("restart", restarts + 1, allowed, delay, outcome)
     return Restart(delay, restarts + 1, platform_restarts, text)
@@ -72,13 +79,17 @@ def next_attempt(
     max_restarts: int,
     max_platform_restarts: int,
     draw: float,
+    is_preemptible: bool = False,
 ) -> Restart | None:
     """Return the restart after an attempt with this outcome, or None; ``draw`` is random in [0, 1).
 
     A reason without a code counts as a fault of the user: only known faults of the platform use its larger allowance.
+    One that was preempted counts as none of both where it ``is_preemptible``; a cluster preempts others, too.
     """
     if outcome.state is not State.FAILED or outcome.final:
         return None
+    if outcome.reason.code == PREEMPTED and is_preemptible:
+        return _after_preemption(outcome, restarts, platform_restarts)
     if outcome.reason.fault is FaultOwner.PLATFORM:
         done, allowed, kind = platform_restarts, max_platform_restarts, "platform restart"
         counts = (restarts, platform_restarts + 1)
@@ -89,6 +100,13 @@ def next_attempt(
         return None
     delay = backoff_seconds(done, draw)
     return Restart(delay, *counts, _text(kind, done + 1, allowed, delay, outcome))
+
+
+def _after_preemption(
+    outcome: Outcome, restarts: int, platform_restarts: int, delay_seconds: float = 0.0
+) -> Restart:
+    text = f"begins again when its turn comes, since {outcome.reason.text}"
+    return Restart(delay_seconds, restarts, platform_restarts, text)
 
 
 def _text(kind: str, number: int, allowed: int, delay_seconds: float, outcome: Outcome) -> str:

@@ -157,7 +157,7 @@ def _verdict(
             return QueueVerdict(False, f"waits behind {ahead[kind].job_id}, which goes first")
     if slot_request.slots:
         turn = slot_request.turn
-        if turn is not None and not turn.start and (turn.others_ahead or turn.limit):
+        if turn is not None and not turn.start and (turn.others_ahead or turn.is_special):
             return QueueVerdict(False, turn.reason(slot_request.slots))
         held = sum(one.slots for one in holders)
         # More slots than there are: launching it says so, and at once.

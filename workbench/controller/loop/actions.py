@@ -37,7 +37,7 @@ from workbench.controller.loop.retention import OF_JOB
 from workbench.controller.runtime.secrets import all_secrets
 from workbench.controller.targets.backend_worker import BackendWorker, LaunchOrder
 from workbench.errors import FabricError
-from workbench.job import PREPARING, Intent, Reason, State
+from workbench.job import PREEMPTED, PREPARING, Intent, Reason, State
 from workbench.store.queries.experiments import ID_PREFIX
 from workbench.store.queries.jobs import detail, job
 from workbench.store.queries.learners import learners, save_learner
@@ -301,7 +301,7 @@ class ActionExecutor:
 def _after(restart: Restart, failure: Reason, followed: Followed | None) -> NextAttempt:
     due_us = now_us() + int(restart.delay_seconds * 1e6) if followed is None else followed.begin_us
     return NextAttempt(
-        Reason(restart.text, failure.code),
+        Reason(restart.text, "" if failure.code == PREEMPTED else failure.code),  # to make room is no fault
         restart.restarts,
         restart.platform_restarts,
         due_us,

@@ -17,7 +17,7 @@ from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, at_host,
 from workbench.controller.decide.scheduler import AT_ITS_HOST, LinedUpJob, QueueVerdict, SlotRequest
 from workbench.controller.targets.handover import can_wait_at_host
 from workbench.job import PREPARING, TERMINAL, Intent, LearnerPhase, State
-from workbench.learner.journal.launch_document import has_failed_by_itself
+from workbench.learner.journal.launch_document import PREEMPT, has_failed_by_itself
 from workbench.spec import SWEEP_LABEL, JobSpec
 from workbench.store.db.rows import WATCHED, JobRow, LearnerRow
 from workbench.store.queries.home_queue import QueuePosition
@@ -218,9 +218,12 @@ class TrackedJob:
             return False
         one = ended[0]
         code = "" if one.reason is None else one.reason.code
-        if not has_failed_by_itself(one.exit_code, one.signal, one.stopped, code):
+        if one.stopped != PREEMPT and not has_failed_by_itself(one.exit_code, one.signal, one.stopped, code):
             return False
-        return self._is_watched or self.restarts_at_host() is not None
+        if self._is_watched:
+            return True
+        restarts = self.restarts_at_host()
+        return restarts is not None and (one.stopped == PREEMPT or restarts.done < restarts.allowed)
 
     def restarts_at(self, time_us: int, within: float) -> None:
         """Note when the host begins the attempt, which follows one that failed there; it can be asked to begin now.
@@ -237,7 +240,7 @@ class TrackedJob:
         self.not_before = self.restarts_at_us = None
 
     def restarts_at_host(self) -> HostRestarts | None:
-        """Return how the job's host begins the next attempt, should this one's command fail; None where it does not."""
+        """Return how the host begins the next attempt, should this one fail or be preempted; None where it does not."""
         row = self.row
         restarts = at_host(self.spec, restarts=row.restarts, draw=self.draw) if row.trial is None else None
         if restarts is None or not can_wait_at_host(row.target):

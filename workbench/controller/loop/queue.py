@@ -509,7 +509,7 @@ class HostLine:
     def answered(self, found: CapacityMeasured, now: float) -> None:
         """Take over what the host said."""
         self.lined_up, self.turns = found.lined_up, found.turns
-        is_shared = any(turn.of > len(found.turns) or turn.limit for turn in found.turns.values())
+        is_shared = any(turn.of > len(found.turns) or turn.is_special for turn in found.turns.values())
         again = ASK_AGAIN_SECONDS if is_shared else HOLDERS_SECONDS if found.holders else None
         self.ask_at = None if again is None else now + again
 
@@ -773,7 +773,7 @@ def _busy_reason(tracked: TrackedJob, found: CapacityMeasured) -> str:
         # It had them when the job was launched: they may come back, after a reboot say.
         return f"{alone}: {tracked.row.target.backend} has {found.capacity.slots} now"
     turn = found.turns.get(tracked.row.id)
-    why = alone if turn is None or turn.of == 1 else turn.reason(needed)
+    why = alone if turn is None or (turn.of == 1 and not turn.preempts) else turn.reason(needed)
     return f"{why}: {found.holders}" if found.holders else ""
 
 

@@ -17,7 +17,7 @@ import sys
 from workbench.learner.guard import spawn
 from workbench.learner.guard.requests import LearnerLimits, LearnerStop, Requests
 from workbench.learner.journal import reasons, state
-from workbench.learner.journal.launch_document import variables_of
+from workbench.learner.journal.launch_document import PREEMPT, variables_of
 from workbench.learner.journal.output import REPORT_FILE
 from workbench.learner.platform import folder_signal, process_table, processes, system
 from workbench.learner.scribe.masking import Mask, masked
@@ -25,7 +25,7 @@ from workbench.learner.scribe.process import Pipes, ScribeProcess
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from typing import Any, Sequence
+    from typing import Any, Callable, Sequence
 
     from workbench.learner.journal.launch_document import LaunchDocument
     from workbench.learner.stores.mount import Mount
@@ -55,6 +55,7 @@ class Guard:
         mounts: Sequence[Mount] = (),
         *,
         lock: int,
+        release_data: Callable[[], None] | None = None,
     ) -> None:
         self._folder = folder
         self._lock = lock
@@ -69,6 +70,7 @@ class Guard:
         }
         self._secrets = secrets
         self._mounts = mounts
+        self._release_data = release_data
         self._state = state.StateFile.begin(folder, launch)
         self._requests = Requests(folder, launch, self._folder_descriptor)
         self._limits = LearnerLimits(launch)
@@ -352,7 +354,12 @@ class Guard:
         self._limits.settle(self._requests.decision)
         if not self._command_ended and not self._stopping.kind:
             excess = self._limits.exceeded()
-            if excess is not None:
+            if excess is not None and excess.kind == PREEMPT:
+                self._reap()  # a command that has just ended by itself is not preempted
+            if excess is not None and not self._command_ended:
+                if excess.kind in (PREEMPT, "max_runtime"):
+                    # First, since the command may look as soon as it has its signal.
+                    state.announce_end(self._folder, excess.why["text"])
                 self._stop(excess.kind, excess.why, excess.grace_seconds)
 
     def _obey(self, request: dict[str, Any]) -> None:
@@ -416,7 +423,7 @@ class Guard:
                 self._start("command")
                 return
             exit_code = None  # the command has none
-        if exit_code == 0 and self._stopping.kind == "halt" and self._is_complete():
+        if exit_code == 0 and self._stopping.kind in ("halt", PREEMPT) and self._is_complete():
             self._stopping.withdraw_cause()
         if self._stopping.why is None:
             of_act = reasons.of_setup if self._act == "setup" else reasons.of_command
@@ -436,7 +443,7 @@ class Guard:
             stopped=self._stopping.kind,
             reason=self._stopping.why,
         )
-        self._deciding = self._stopping.kind in ("", "max_runtime", "memory")
+        self._deciding = self._stopping.kind in ("", "max_runtime", "memory", PREEMPT)
         if self._deciding:
             self._decide()
         if not self._stopping.begun:
@@ -517,6 +524,8 @@ class Guard:
                     self._stopping.end(0.0)
 
     def _record_exit(self) -> None:
+        if self._release_data is not None:
+            self._release_data()  # who sees the end finds that nobody uses the data any more
         why = self._stopping.why
         if self._lost_bytes:
             why = reasons.of_lost_output(self._lost_bytes)
@@ -560,7 +569,8 @@ class Guard:
                 return
             from workbench.learner.guard.next_attempt import FollowingAttempt
 
-            following = FollowingAttempt(self._folder, self._launch, self._secrets)
+            is_preempted = document["stopped"] == PREEMPT
+            following = FollowingAttempt(self._folder, self._launch, self._secrets, is_preempted=is_preempted)
             document.update(reason=why, followed_by=following.followed_by)
             if self._state.write(durable=True) and following.give_to_waiter():
                 return

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
     from workbench.learner.journal.launch_document import LaunchDocument
 
+BRIEF_SECONDS = 60.0
+"""An attempt that is preempted sooner has the next one wait its back-off: whatever ends one after the other, they cost
+little then."""
+
 LONGEST_DELAY_SECONDS = 60.0
 """The longest back-off before the next attempt."""
 
@@ -42,25 +46,31 @@ _NAMED_BY_ATTEMPT = ("LEARNER_NAME_PREFIX", "MASTER_ADDR")
 
 
 class FollowingAttempt:
-    """The attempt after one whose command has failed.
+    """The attempt after one whose command has failed, or was preempted.
 
     Args:
         folder: the learner's folder.
         launch: its launch document, which has ``restarts``.
         secrets: the content of its file of secrets.
+        is_preempted: whether it ended for a job of a higher priority: the next one is not counted, and waits no time
+            unless this one has hardly run.
     """
 
-    def __init__(self, folder: str, launch: LaunchDocument, secrets: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: str, launch: LaunchDocument, secrets: Mapping[str, str], *, is_preempted: bool = False
+    ) -> None:
         self._folder = folder
         self._launch = launch
         self._secrets = secrets
         self._restarts: dict[str, Any] = dict(launch.restarts or {})
+        self._is_preempted = is_preempted
         self._container: dict[str, Any] | None = self._restarts.get("container")
         self._environment = {key: value for key, value in os.environ.items() if key not in _OF_THIS_ATTEMPT}
         self._attempt_dir = os.path.dirname(folder)
         self._job_dir = os.path.dirname(self._attempt_dir)
         self._number = launch.attempt + 1
-        self._delay_seconds = float(self._restarts["delay_seconds"])
+        waits = not is_preempted or _ran_seconds(folder) < BRIEF_SECONDS
+        self._delay_seconds = float(self._restarts["delay_seconds"]) if waits else 0.0
         self._begin_us = system.now_us() + int(self._delay_seconds * 1e6)
         self._names = launch.env["LEARNER_NAME_PREFIX"]
 
@@ -178,11 +188,11 @@ class FollowingAttempt:
     def document(self) -> dict[str, Any]:
         """Return the launch document of the next attempt. What is chosen at a start is left to the waiter."""
         before = self._launch.document
-        done, delay = (
-            int(self._restarts.get("done") or 0),
-            min(2 * self._delay_seconds, LONGEST_DELAY_SECONDS),
-        )
-        restarts = {**self._restarts, "done": done + 1, "delay_seconds": delay}
+        restarts = dict(self._restarts)
+        if not self._is_preempted:
+            restarts["done"] = int(restarts.get("done") or 0) + 1
+        if self._delay_seconds:
+            restarts["delay_seconds"] = min(2 * self._delay_seconds, LONGEST_DELAY_SECONDS)
         spared = ("command", "setup", "restarts")
         moved = {name: value if name in spared else self._moved(value) for name, value in before.items()}
         moved["env"] = {name: self._variable(name, value) for name, value in moved["env"].items()}
@@ -241,6 +251,13 @@ class FollowingAttempt:
         return parts[0] + "".join(
             (after if part[:1] in ("", "/", ":") else self._attempt_dir) + part for part in parts[1:]
         )
+
+
+def _ran_seconds(folder: str) -> float:
+    """Return how long the command of a learner ran; 0 where it never began."""
+    found = state.read(folder)
+    begun, ended = found.get("started_us"), found.get("ended_us")
+    return (int(ended) - int(begun)) / 1e6 if begun and ended else 0.0
 
 
 def _renumbered(text: str, ending: str, number: int) -> str:

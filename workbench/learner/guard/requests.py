@@ -9,9 +9,11 @@ import contextlib
 import os
 
 from workbench.learner.journal import reasons, state
+from workbench.learner.journal.launch_document import BY_POLICY, PREEMPT
 from workbench.learner.journal.output import REPORT_FILE
 from workbench.learner.platform import folder_signal, processes, system
 from workbench.learner.platform.processes import CpuClocks, Tree, proportional_bytes, resident_bytes
+from workbench.learner.queue.root_files import POLICY_FILE
 from workbench.learner.report import STOP_ANSWER
 
 TYPE_CHECKING = False
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from workbench.learner.journal.launch_document import LaunchDocument
     from workbench.learner.platform.watch import Watcher
+    from workbench.learner.queue.preemption import PreemptionWatch
 
 WATCH_FROM_SECONDS = 0.02
 """A learner that ends sooner needs no watch, which takes longer to set up than it ran."""
@@ -30,6 +33,9 @@ _NEAR = 0.8
 _FAR_SECONDS = 0.5
 _NEAR_SECONDS = 0.1
 _POLL_SECONDS = 0.2
+
+_POLICY_SECONDS = 10.0
+"""How often a learner that its host's policy alone could preempt looks whether there is a policy."""
 
 _FOLLOWING_SECONDS = 2.0
 """How long what started training code has to end after it, before it gets a signal."""
@@ -215,7 +221,7 @@ class LearnerStop:
         self._find_members = find_members
         self._ending: processes.Termination | None = None
         self.kind = ""
-        """What stopped it: ``halt``, ``kill``, ``settle``, ``max_runtime``, ``memory``; empty while nothing has."""
+        """What stopped it: ``halt``, ``kill``, ``settle``, ``max_runtime``, ``memory``, ``preempt``; else empty."""
         self.why: dict[str, Any] | None = None
         """The reason for its end, as far as it is known."""
         self.out_of_reach = False
@@ -279,6 +285,8 @@ class LearnerLimits:
         self._settles_at: float | None = None
         self._decision: dict[str, Any] = {}
         self._memory: MemoryWatch | None = None
+        self._preemption: PreemptionWatch | None = None
+        self._preemption_at = None if launch.preemption is None or not launch.slots else 0.0
 
     def watch_memory(self, tree: Tree) -> None:
         """Check the memory of these processes from now on, if there is a limit."""
@@ -296,7 +304,13 @@ class LearnerLimits:
         """Return which limit is reached, if one is."""
         now = system.elapsed_seconds()
         grace_seconds = self._launch.grace_seconds
-        if self._settles_at is not None and now >= self._settles_at:
+        # First, since learners of one attempt end together, each in the time that is theirs then.
+        settles = self._settles_at is not None and now >= self._settles_at
+        if self._preemption_at is not None and (settles or now >= self._preemption_at):
+            who = self._check_preemption(now)
+            if who and self._preemption is not None:
+                return LimitExceeded(PREEMPT, reasons.of_preemption(who), self._preemption.seconds)
+        if settles:
             return LimitExceeded("settle", reasons.of_settling(self._decision), grace_seconds)
         if self._ends_at is not None and now >= self._ends_at:
             why = reasons.of_time_limit(self._launch.max_runtime_seconds or 0.0)
@@ -307,9 +321,26 @@ class LearnerLimits:
                 return LimitExceeded("memory", reasons.of_memory(used, self._memory.limit_bytes), 0.0)
         return None
 
+    def _check_preemption(self, now: float) -> str:
+        """Say who wants the GPUs of this learner; empty where nobody does."""
+        launch = self._launch
+        if self._preemption is None:
+            facts = launch.preemption or {}
+            if facts.get("preemption") == BY_POLICY and not os.path.exists(POLICY_FILE):
+                # What no policy may preempt, as nearly everything, loads nothing for it.
+                self._preemption_at = now + _POLICY_SECONDS
+                return ""
+            from workbench.learner.queue.preemption import PreemptionWatch, attempt_name
+
+            self._preemption = PreemptionWatch(facts, attempt_name(launch.job, launch.attempt))
+        who = self._preemption.check()
+        self._preemption_at = self._preemption.check_at
+        return who
+
     def due_at(self) -> float | None:
         """Return when to check next; None for never."""
-        times = (self._settles_at, self._ends_at, None if self._memory is None else self._memory.check_at)
+        memory_at = None if self._memory is None else self._memory.check_at
+        times = (self._settles_at, self._ends_at, memory_at, self._preemption_at)
         return min((at for at in times if at is not None), default=None)
 
 

@@ -9,6 +9,13 @@ TYPE_CHECKING = False  # the real one costs every learner's start the import of 
 if TYPE_CHECKING:
     from typing import Any, Mapping
 
+ASKED, BY_POLICY = "asked", "by_policy"
+"""In ``preemption``, and in the text of a lease: the job says that it may be preempted; or it may be where the host's
+policy says so of all."""
+
+PREEMPT = "preempt"
+"""In a learner's state as ``stopped``: it ended for a job of a higher priority."""
+
 AUTO = "auto"
 """The collector of a job whose manifest says nothing of metrics."""
 
@@ -50,6 +57,8 @@ class LaunchDocument:
         """The command's; None leaves it ours."""
         self.writable: list[str] = list(get("writable") or ())
         """Folders that the command's container writes in: what is in them is reached through ``beneath`` alone."""
+        self.preemption: dict[str, Any] | None = get("preemption")
+        """How the learner sees that it is preempted, and how long it may take to end; None where it never is."""
         self.restarts: dict[str, Any] | None = get("restarts")
         """How the host begins the next attempt should the command fail; None where it does not."""
 
@@ -73,7 +82,8 @@ class LaunchDocument:
     def is_followed(self, found: Mapping[str, Any], why: Mapping[str, Any] | None) -> bool:
         """Say whether another attempt follows the learner's end that is the host's to begin.
 
-        Faults of the platform have restarts of their own, which the controller counts, and who was stopped stays so.
+        Faults of the platform have restarts of their own, which the controller counts. Who was stopped stays so, unless
+        it was preempted.
 
         Args:
             found: the learner's state.
@@ -82,8 +92,10 @@ class LaunchDocument:
         restarts = self.restarts
         if not restarts or why is None or self.learners != 1:
             return False
-        is_left = int(restarts.get("done") or 0) < int(restarts.get("allowed") or 0)
         stopped, code = found.get("stopped"), str(why.get("code") or "")
+        if stopped == PREEMPT:
+            return True
+        is_left = int(restarts.get("done") or 0) < int(restarts.get("allowed") or 0)
         return is_left and has_failed_by_itself(found.get("exit_code"), found.get("signal"), stopped, code)
 
     def secret_values(self) -> dict[str, str]:

@@ -20,6 +20,7 @@ LINE_CHARACTERS = 200
 
 UNSAVED = "its agent was killed before all output was saved: what was printed last may be missing"
 UNSAVED_CODE = "S206"
+PREEMPTED_CODE = "S106"
 
 _GPU_LOST = ("Failed to initialize NVML", "Can't initialize NVML")
 """What NVIDIA's tools and PyTorch say when the devices are there no more."""
@@ -85,6 +86,11 @@ def of_time_limit(seconds: float) -> dict[str, Any]:
     return reason(
         "ran longer than max_runtime, %g s" % seconds, "C204", "raise max_runtime, or resume the job"
     )
+
+
+def of_preemption(why: str) -> dict[str, Any]:
+    """Say for what a learner ends that may be preempted."""
+    return reason("preempted: " + why, PREEMPTED_CODE)
 
 
 def of_memory(used_bytes: int, limit_bytes: int) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 import time
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
@@ -38,6 +37,10 @@ STALE_SECONDS = 86400.0
 PRIORITY_MAX = 100
 DEFAULT_PRIORITY = 50
 
+PREEMPTED_AT_ONCE = 32
+"""A job asks so many others to end at once at most: an entry is a short text."""
+
+_NAME_LIMIT = 90
 _READ_TRIES = 20
 _GPUS_MAX = 1 << 16
 
@@ -62,6 +65,8 @@ class QueueEntry(NamedTuple):
     """How long it runs at most, with its grace period; None where nobody knows."""
     tries: int = 0
     """How often it tried to take its GPUs and found too few."""
+    preempts: Tuple[str, ...] = ()
+    """The attempts of jobs of a lower priority that are to end for it (``preemption.attempt_name``)."""
     format: int = FORMAT
 
     @property
@@ -78,7 +83,9 @@ class HeldEntries:
         self._written: Dict[Tuple[str, str], str] = {}
 
     def hold(self, folder: str, home: str, job: str, facts: Mapping[str, Any]) -> bool:
-        """Make or renew an entry; one that this job had before keeps its time. Return whether it is held.
+        """Make or renew an entry; one that was there keeps its time, and whom it preempts unless the facts say that.
+
+        Return whether it is held.
 
         It is not where another process of the same person holds it, or where somebody else made its file.
         """
@@ -93,8 +100,9 @@ class HeldEntries:
                 return False
             self._held[folder, name] = descriptor
         written = self._written.get((folder, name), "")
-        since_us = _since(written or read_own(descriptor))
-        document = {**facts, "format": FORMAT, "home": home, "job": job, "since_us": since_us}
+        before = _document(written or read_own(descriptor))
+        kept = {"preempts": before["preempts"]} if before.get("preempts") else {}
+        document = {**kept, **facts, "format": FORMAT, "home": home, "job": job, "since_us": _since(before)}
         text = json.dumps(document, sort_keys=True)
         if text == written:
             return True
@@ -170,7 +178,7 @@ def read_entries(folder: str) -> List[QueueEntry]:
     try:
         counts: Dict[int, int] = {}
         found: List[QueueEntry] = []
-        for name in _names(descriptor):
+        for name in _files(descriptor):
             entry = _read_entry(descriptor, name, now_us())
             if entry is None:
                 continue
@@ -184,6 +192,8 @@ def read_entries(folder: str) -> List[QueueEntry]:
 
 def are_lockable(folder: str) -> bool:
     """Say whether entries can be held in a folder: its file system, and this system, know such locks."""
+    import tempfile  # guards, which read entries, are to stay small
+
     try:
         with tempfile.TemporaryFile(dir=folder) as probe:
             return lock_own(probe.fileno())
@@ -203,14 +213,20 @@ def entry_of(person: int, document: Mapping[str, Any], now: int) -> Optional[Que
         job=str(document.get("job") or "")[:128],
         gpus=gpus,
         each=each,
-        priority=max(0, min(PRIORITY_MAX, _whole(document.get("priority"), DEFAULT_PRIORITY))),
-        position=_number(document.get("position"), 0.0),
+        priority=priority_of(document),
+        position=finite(document.get("position"), 0.0),
         since_us=max(0, min(now, _whole(document.get("since_us"), now))),
-        weight=max(0.01, min(1000.0, _number(document.get("weight"), 1.0))),
-        max_runtime_seconds=max(0.0, _number(runtime, 0.0)) or None,
+        weight=max(0.01, min(1000.0, finite(document.get("weight"), 1.0))),
+        max_runtime_seconds=max(0.0, finite(runtime, 0.0)) or None,
         tries=_whole(document.get("tries")),
+        preempts=_names(document.get("preempts"), min(gpus, PREEMPTED_AT_ONCE)),
         format=_whole(document.get("format"), FORMAT),
     )
+
+
+def priority_of(document: Mapping[str, Any]) -> int:
+    """Return the priority that a text says, or the nearest that there is."""
+    return max(0, min(PRIORITY_MAX, _whole(document.get("priority"), DEFAULT_PRIORITY)))
 
 
 def file_name(home: str, job: str) -> str:
@@ -222,7 +238,7 @@ def _stem(home: str) -> str:
     return f"{PREFIX}{hashlib.sha256(home.encode()).hexdigest()[:12]}-"
 
 
-def _names(folder: int) -> Iterator[str]:
+def _files(folder: int) -> Iterator[str]:
     return (name for name in sorted(os.listdir(folder)) if name.startswith(PREFIX))
 
 
@@ -260,20 +276,33 @@ def _entry_in(descriptor: int, folder: int, name: str, now: int) -> Optional[Que
     return entry_of(found.st_uid, document, now) if isinstance(document, dict) else None
 
 
-def _since(text: str) -> int:
+def _document(text: str) -> Dict[str, Any]:
+    """Return what an entry's text says; nothing where it is none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _since(document: Mapping[str, Any]) -> int:
     """Return since when the job of an entry waits: as its text says, else from now on."""
     now = now_us()
-    try:
-        found = _whole(json.loads(text).get("since_us"), now)
-    except (ValueError, AttributeError, RecursionError):
-        return now
+    found = _whole(document.get("since_us"), now)
     return found if 0 < found <= now else now
+
+
+def _names(value: Any, most: int) -> Tuple[str, ...]:
+    """Return names of attempts, no more than so many."""
+    found = value[:most] if isinstance(value, list) else ()
+    return tuple(name for name in found if isinstance(name, str) and len(name) <= _NAME_LIMIT)
 
 
 def _whole(value: Any, otherwise: int = 0) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
 
 
-def _number(value: Any, otherwise: float) -> float:
+def finite(value: Any, otherwise: float) -> float:
+    """Return a number that somebody wrote, if it is one, and not beyond all measure."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if is_number and abs(value) < 1e15 else otherwise  # NaN is not less

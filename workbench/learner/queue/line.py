@@ -5,16 +5,33 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import AbstractSet, Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from workbench.learner.platform import lease_holders
 from workbench.learner.platform.system import now_us, user_name
 from workbench.learner.queue import allocation, order
-from workbench.learner.queue.entries import HeldEntries, QueueEntry, entry_of, read_entries
-from workbench.learner.queue.policy import BadPolicy, Policy, read_policy
+from workbench.learner.queue.entries import (
+    PREEMPTED_AT_ONCE,
+    HeldEntries,
+    QueueEntry,
+    entry_of,
+    finite,
+    read_entries,
+)
+from workbench.learner.queue.policy import BadPolicy, Policy, is_drained, read_policy
+from workbench.learner.queue.preemption import (
+    PATIENCE_SECONDS,
+    jobs_that_end,
+    jobs_to_preempt,
+    preemptible_jobs,
+)
+from workbench.learner.queue.root_files import DRAIN_FILE
 
 OFFER_SECONDS = 60.0
 """How long enough GPUs may be free for somebody who does not take them, before others may."""
+
+FREED_SECONDS = 5.0
+"""So long after a job has ended for another one nobody else is asked to."""
 
 WAITING_AT_ONCE = 100
 """So many jobs of one home wait at a host; those after them follow as these start."""
@@ -29,6 +46,10 @@ class HostQueue:
         self._offered: Dict[QueueEntry, float] = {}
         self._passed: Dict[order.Key, QueueEntry] = {}
         """Who let the turn pass, with the entry as it was: nobody waits for them until they write another."""
+        self._asked: Dict[Tuple[Tuple[int, str], str], float] = {}
+        """Since when which attempt is to end for which job of this home."""
+        self._ended: Dict[str, float] = {}
+        """When an attempt was last seen to have ended for a job of this home."""
 
     def line_up(
         self,
@@ -37,6 +58,7 @@ class HostQueue:
         home: str,
         waiting: List[Dict[str, Any]],
         keep: List[str],
+        unready: AbstractSet[str] = frozenset(),
     ) -> Dict[str, Dict[str, Any]]:
         """Have exactly these jobs of a home wait; return the turn of each by its id.
 
@@ -46,6 +68,7 @@ class HostQueue:
             home: the home's uuid.
             waiting: for each job ``job``, ``gpus``, ``each``, ``priority`` and what else an entry has.
             keep: jobs that are being launched: their entries stay if they are there.
+            unready: jobs of these that could not start if they had their GPUs: they preempt nobody.
         """
         with self._lock:
             wanted = waiting[:WAITING_AT_ONCE]
@@ -55,8 +78,68 @@ class HostQueue:
                 self._held.hold(folder, home, str(one["job"]), facts)
             entries = read_entries(folder)
             found = self._turns(folder, entries, slots)
+            self._preempt(folder, slots, home, wanted, unready, entries, found)
         mine = (os.geteuid(), home)
         return {key[2]: turn_document(turn) for key, turn in found.items() if key[:2] == mine}
+
+    def _preempt(
+        self,
+        folder: str,
+        slots: Sequence[Mapping[str, Any]],
+        home: str,
+        waiting: Sequence[Mapping[str, Any]],
+        unready: AbstractSet[str],
+        entries: Sequence[QueueEntry],
+        turns: Dict[order.Key, order.Turn],
+    ) -> None:
+        """Have the entries of these jobs name whom they preempt: nobody, but for one that is the first that waits."""
+        mine = {entry.job: entry for entry in entries if entry.key[:2] == (os.geteuid(), home)}
+        self._asked = {key: at for key, at in self._asked.items() if key[1] in mine}
+        self._ended = {job: at for job, at in self._ended.items() if job in mine}
+        for facts in waiting:
+            entry = mine.get(str(facts["job"]))
+            if entry is None:
+                continue
+            turn = turns[entry.key]
+            names: Tuple[str, ...] = ()
+            if turn.lacks and not turn.limit and entry.job not in unready:
+                names = self._to_preempt(folder, slots, entry, turn.lacks, entries)
+            if names != entry.preempts:
+                changed = {**facts, "preempts": list(names)}
+                del changed["job"]
+                if not self._held.hold(folder, home, entry.job, changed):
+                    continue
+            turns[entry.key] = turn._replace(preempts=len(names))
+
+    def _to_preempt(
+        self,
+        folder: str,
+        slots: Sequence[Mapping[str, Any]],
+        entry: QueueEntry,
+        lacking: int,
+        entries: Sequence[QueueEntry],
+    ) -> Tuple[str, ...]:
+        """Return the names of the attempts that are to end for the first one that waits."""
+        try:
+            policy = read_policy()
+        except BadPolicy:
+            return ()
+        usable = {str(slot["uuid"]) for slot in allocation.usable_gpus(slots, entry.each)}
+        held = lease_holders.holdings(folder, [str(slot["uuid"]) for slot in slots if slot.get("holder")])
+        jobs = preemptible_jobs(held, usable, policy, min(entry.priority, policy.max_priority))
+        ending = jobs_that_end(jobs, entries, policy)
+        now = time.monotonic()
+        since = {job.key: self._asked.get((job.key, entry.job), now) for job in jobs}
+        punctual = [job for job in jobs if now - since[job.key] <= job.seconds + PATIENCE_SECONDS]
+        chosen = jobs_to_preempt(punctual, lacking, ending)[: min(entry.gpus, PREEMPTED_AT_ONCE)]
+        if not {job.key[1] for job in jobs}.issuperset(entry.preempts):
+            self._ended[entry.job] = now
+        if now - self._ended.get(entry.job, float("-inf")) < FREED_SECONDS:
+            # What it held is free in a moment, though these GPUs were looked at before, or the driver does not know.
+            chosen = [job for job in chosen if job.key[1] in ending]
+        for job in chosen:
+            self._asked.setdefault((job.key, entry.job), now)
+        return tuple(job.key[1] for job in chosen)
 
     def waiting(self, folder: str, slots: Sequence[Mapping[str, Any]]) -> List[Dict[str, Any]]:
         """Return all that wait, in their order, each with its turn."""
@@ -131,7 +214,10 @@ class HostQueue:
         gpus = free_gpus(slots)
         endings = endings_of(folder, slots) if order.may_pass(entries, gpus, policy) else []
         found = order.turns(entries, gpus, set(self._passed), policy, held, user_name, endings)
-        if trouble:
+        if is_drained():
+            why = f"the host is to be empty, by {DRAIN_FILE}"
+            found = {key: turn._replace(start=False, limit=why) for key, turn in found.items()}
+        elif trouble:
             found = {key: turn if turn.start else turn._replace(limit=trouble) for key, turn in found.items()}
         offered = (known[key] for key, turn in found.items() if turn.start)
         self._offered = {entry: self._offered.get(entry, now) for entry in offered}
@@ -174,12 +260,13 @@ def endings_of(folder: str, slots: Sequence[Mapping[str, Any]]) -> List[order.En
     names = [str(slot["uuid"]) for slot in slots if slot.get("holder") and slot.get("memory_bytes")]
     for uuid, holding in lease_holders.holdings(folder, names).items():
         runtime = holding.document.get(allocation.MAX_RUNTIME)
-        if holding.since_us is None or not isinstance(runtime, (int, float)):
+        seconds = finite(runtime, -1.0)
+        if holding.since_us is None or seconds < 0:
             continue
         held_seconds = (now - holding.since_us) / 1e6
         is_slice = allocation.is_slice(uuid)
         found.append(
-            order.Ending(runtime + order.AROUND_SECONDS - held_seconds, int(not is_slice), int(is_slice))
+            order.Ending(seconds + order.AROUND_SECONDS - held_seconds, int(not is_slice), int(is_slice))
         )
     return found
 
@@ -196,6 +283,7 @@ def turn_document(turn: order.Turn) -> Dict[str, Any]:
         "ahead_owner": user_name(person) if person >= 0 else "",
         "others_ahead": turn.others_ahead,
         "limit": turn.limit,
+        "preempts": turn.preempts,
     }
 
 

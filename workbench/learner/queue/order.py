@@ -79,6 +79,10 @@ class Turn(NamedTuple):
     """Whether somebody is ahead that is not of its home."""
     limit: str = ""
     """Which limit of the host's policy keeps it waiting; empty where none does."""
+    lacks: int = 0
+    """Of the first that waits: how many GPUs it lacks, once those ahead of it have theirs."""
+    preempts: int = 0
+    """Of the first that waits: how many jobs of a lower priority are to end for it."""
 
 
 def in_order(entries: Iterable[QueueEntry]) -> List[QueueEntry]:
@@ -172,6 +176,9 @@ def turns(
         found[key] = Turn(start, place, of, gpus.free(entry.each), ahead, others_ahead, why)
         if is_aside:
             continue
+        if not start and waits == NOBODY:
+            lacks = max(0, entry.gpus - left.free(entry.each))
+            found[key] = found[key]._replace(lacks=lacks, preempts=len(entry.preempts))
         homes.add(home)
         line.counts(entry)
         if start:
@@ -187,7 +194,8 @@ def turns(
 def may_pass(entries: Sequence[QueueEntry], gpus: FreeGpus, policy: Policy) -> bool:
     """Say whether anybody could pass another one by its ``max_runtime``: only then endings are worth their reading.
 
-    Where a host has slices and whole GPUs, nobody knows which of them one that could use either takes.
+    Where a host has slices and whole GPUs, nobody knows which of them one that could use either takes. Where jobs end
+    for one that waits, nobody knows when, and what they free is for that one.
     """
     is_free = gpus.whole_free + gpus.slices_free > 0
     return (
@@ -195,6 +203,7 @@ def may_pass(entries: Sequence[QueueEntry], gpus: FreeGpus, policy: Policy) -> b
         and not (gpus.whole and gpus.slices)
         and len(entries) > 1
         and policy.kind == "priority"
+        and not any(entry.preempts for entry in entries)
         and any(entry.max_runtime_seconds is not None for entry in entries)
     )
 

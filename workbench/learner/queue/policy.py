@@ -8,10 +8,11 @@ import stat
 from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 
 from workbench.learner.queue.entries import PRIORITY_MAX
-
-POLICY_FILE = "/etc/fabric/policy.toml"
+from workbench.learner.queue.root_files import DRAIN_FILE, POLICY_FILE
 
 KINDS = ("priority", "first_come", "fair_share")
+
+PREEMPTION = ("asked", "all", "none")
 
 _SIZE_LIMIT = 1 << 16
 _TABLE = re.compile(r'\[\s*people\s*\.\s*(?:"([^"]+)"|([A-Za-z0-9_-]+))\s*\]')
@@ -38,6 +39,8 @@ class Policy(NamedTuple):
     kind: str = "priority"
     max_priority: int = PRIORITY_MAX
     """A larger priority counts as this."""
+    preemption: str = PREEMPTION[0]
+    """Which jobs end for one of a higher priority: those that say so, all but those that serve, or none."""
     everybody: PersonLimits = PersonLimits()
     people: Mapping[str, PersonLimits] = {}
     """Of single people, by their names: instead of ``everybody``."""
@@ -77,6 +80,14 @@ def read_policy(path: str = "") -> Policy:
         os.close(descriptor)
 
 
+def is_drained(path: str = "") -> bool:
+    """Say whether root wants the host to be empty."""
+    try:
+        return os.lstat(path or DRAIN_FILE).st_uid == 0
+    except OSError:
+        return False
+
+
 def parse_policy(text: str, path: str = POLICY_FILE) -> Policy:
     """Return the policy that a text says: of TOML tables, whole texts and numbers, which is all it needs.
 
@@ -98,13 +109,16 @@ def parse_policy(text: str, path: str = POLICY_FILE) -> Policy:
             raise BadPolicy(f"{path}, line {number}, is not understood: {plain[:60]}")
     top = tables.pop("")
     kind, most = top.pop("policy", KINDS[0]), top.pop("max_priority", PRIORITY_MAX)
+    preempted = top.pop("preemption", PREEMPTION[0])
     if kind not in KINDS:
         raise BadPolicy(f"{path}: policy is one of {', '.join(KINDS)}")
+    if preempted not in PREEMPTION:
+        raise BadPolicy(f"{path}: preemption is one of {', '.join(PREEMPTION)}")
     if isinstance(most, str) or most != int(most) or most > PRIORITY_MAX:
         raise BadPolicy(f"{path}: max_priority is a whole number up to {PRIORITY_MAX}")
     everybody = _limits(top, PersonLimits(), path)
     people = {name: _limits(values, everybody, path) for name, values in tables.items()}
-    return Policy(str(kind), int(most), everybody, people)
+    return Policy(str(kind), int(most), str(preempted), everybody, people)
 
 
 def _limits(values: Mapping[str, Any], otherwise: PersonLimits, path: str) -> PersonLimits:

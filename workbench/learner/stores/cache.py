@@ -95,8 +95,9 @@ class CacheEntry:
         fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     def release(self) -> None:
-        """Release the entry, so that it may be evicted."""
+        """Release the entry, so that it may be evicted; also for processes that were forked from this one."""
         if self._lock >= 0:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
             os.close(self._lock)
             self._lock = -1
 

@@ -251,10 +251,14 @@ class DataDownload:
     def _show(self, text: str) -> None:
         self._file.update(doing=text)
 
+    def release(self) -> None:
+        """Give up the copies that were brought: nobody reads them any more."""
+        while self._entries:
+            self._entries.pop().release()
+
     def _end(self, kind: str, why: dict[str, Any]) -> None:
         """Record that the learner has ended before its command was started."""
-        for entry in self._entries:
-            entry.release()
+        self.release()
         for mounted in self.mounts:
             mounted.end()
         decided = False

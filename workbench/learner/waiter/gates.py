@@ -11,6 +11,7 @@ import os
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from workbench.learner.journal import state
+from workbench.learner.journal.launch_document import PREEMPT
 
 State = Mapping[str, Any]
 """The content of a learner's ``state.json``; empty where there is none."""
@@ -138,13 +139,13 @@ def lets_go(predecessor: AwaitedAttempt, states: Sequence[State]) -> bool:
 
     All of them have to be over. They have succeeded where every command ended by itself with exit code 0 and nothing is
     said against it, such as results that could not be stored. Where the job need only end, a failure counts that no
-    other attempt can follow.
+    other attempt can follow. One always follows who was preempted.
     """
     if not states or not all(_is_end_of(predecessor, one) for one in states):
         return False
     if all(map(_has_succeeded, states)):
         return True
-    if not predecessor.may_fail:
+    if not predecessor.may_fail or any(one.get("stopped") == PREEMPT for one in states):
         return False
     if not (predecessor.restarts_left or predecessor.platform_restarts_left):
         return True
@@ -166,7 +167,7 @@ def following_attempt(attempt: AwaitedAttempt, found: State) -> Optional[Awaited
     folder = attempt.folders[0]
     job_dir = os.path.dirname(os.path.dirname(folder))
     following = os.path.join(job_dir, f"attempt-{number}", os.path.basename(folder))
-    left = max(0, attempt.restarts_left - 1)
+    left = attempt.restarts_left if found.get("stopped") == PREEMPT else max(0, attempt.restarts_left - 1)
     return attempt._replace(attempt=number, restarts_left=left, folders=(following,))
 
 

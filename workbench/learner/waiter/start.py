@@ -19,6 +19,7 @@ from workbench.learner.platform.errors import Failure
 from workbench.learner.platform.files import write_files
 from workbench.learner.queue import allocation
 from workbench.learner.queue.home_waiter import WAITER_LOG
+from workbench.learner.queue.preemption import PRIORITY
 from workbench.learner.waiter.attempts import AGENT_LOG, WaitingAttempt, WaitingLearner
 
 _NEEDS_NONE = ("storing", "exited")
@@ -87,7 +88,8 @@ class AttemptStart:
             return False
         documents = {one.number: _document(one) for one in attempt.learners}
         with contextlib.ExitStack() as held:
-            text = allocation.lease_text(ticket.holder, 0)
+            holder = _as_placed(ticket.holder, ticket.priority)
+            text = allocation.lease_text(holder, 0)
             lease = leases.take(uuids, ticket.leases_folder, text) if uuids else None
             if lease is not None:
                 held.callback(lease.release)
@@ -115,8 +117,12 @@ class AttemptStart:
                     documents[one.number]["restarts"]["ticket"].update(
                         priority=ticket.priority,
                         position=ticket.position,
+                        lease=holder,
                         limit=None if limit is None else limit.to_json(),
                     )
+                preempted = documents[one.number].get("preemption")
+                if isinstance(preempted, dict):
+                    documents[one.number]["preemption"] = _as_placed(preempted, ticket.priority)
                 if ticket.gates.limit is not None:
                     documents[one.number][allocation.SWEEP] = ticket.gates.limit.sweep
                 if ticket.cpus and ticket.binds_cpus:
@@ -166,7 +172,8 @@ class AttemptStart:
             raise Unstartable(learner, text) from error
         with contextlib.suppress(OSError):  # on a full disk they name no process
             for one in held:
-                one.write(allocation.lease_text(attempt.ticket.holder, learner.agent))
+                holder = _as_placed(attempt.ticket.holder, attempt.ticket.priority)
+                one.write(allocation.lease_text(holder, learner.agent))
 
     def _port(self, attempt: WaitingAttempt, text: str) -> Tuple[int, Optional[leases.Lease]]:
         """Return a free port, with its lease unless the folder of leases cannot be used; that of learners that run.
@@ -233,6 +240,11 @@ class AttemptStart:
                 job, attempt, learner = parts
                 folder = os.path.join(self._folder, "jobs", job, f"attempt-{attempt}", f"learner-{learner}")
                 yield job, int(attempt), folder
+
+
+def _as_placed(facts: Mapping[str, Any], priority: int) -> Dict[str, Any]:
+    """Return what is said of whether a job is preempted with the priority that it had at last."""
+    return {**facts, PRIORITY: priority} if PRIORITY in facts else dict(facts)
 
 
 def forget_secrets(attempt: WaitingAttempt) -> None:

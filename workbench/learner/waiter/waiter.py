@@ -401,7 +401,10 @@ class Waiter:
         slots = line.measure()
         at_once = ready[:WAITING_AT_ONCE]
         line.touch(*(file_name(self._home, one.ticket.job) for one in at_once))
-        turns = line.queue.line_up(line.folder, slots, self._home, [one.entry for one in at_once], [])
+        unready = {one.ticket.job for one in at_once if one.is_away or not self._has_cpus(one)}
+        turns = line.queue.line_up(
+            line.folder, slots, self._home, [one.entry for one in at_once], [], unready
+        )
         for one in at_once:
             if one.ticket.job not in turns:  # no entry can be made for it: leases alone decide, or nearly
                 turns[one.ticket.job] = line.queue.turn(line.folder, slots, self._home, one.entry)

@@ -511,6 +511,9 @@ class _Manifest:
             "grace_seconds": self._put(
                 "preemption_timeout", values.get("preemption_timeout", PREEMPTION_SECONDS)
             ),
+            "preemption_timeout": self._put(
+                "preemption_timeout", values.get("preemption_timeout", PREEMPTION_SECONDS)
+            ),
             "log_policies": self._put("log_policies", self._log_policies() or None),
             "seed": self._put(
                 "reproducibility.experiment_seed", values.get("reproducibility", {}).get("experiment_seed")

@@ -60,6 +60,7 @@ _FIELDS: Final = {
     "storage": "storage_bytes",
     "shm_size": "shm_size_bytes",
     "max_runtime": "max_runtime_seconds",
+    "preemption_timeout": "preemption_seconds",
 }
 """Fields that say their unit, by their keys; every other field is called as its key is."""
 

@@ -296,6 +296,24 @@ MANIFEST: Final = KeyTable(
         example="70",
     ),
     Key(
+        "preemptible",
+        TruthValue(),
+        "Whether the job ends for one of a higher priority that waits for its GPUs. Its next attempt waits for its"
+        " turn; restarts are not counted.",
+        default="false",
+        variable=True,
+        example="true",
+    ),
+    Key(
+        "preemption_timeout",
+        Duration(),
+        "How long a learner that is preempted may take to write a checkpoint before it is killed.",
+        default="5m",
+        variable=True,
+        spellings=("preemption_seconds",),
+        example="10m",
+    ),
+    Key(
         "after",
         ListOf(Text("a job", pattern=r".*[^:\s].*"), "a list of jobs", one_is_enough=True),
         "Jobs that have to complete before this one starts: ids, names, or names of other documents of the same"

@@ -465,9 +465,9 @@ def _waits(spec: JobSpec, slots: int, whose: str) -> str:
         parts.append(f"{count_of(slots * spec.learners, 'free GPU')}")
     if spec.at_most is not None:
         parts.append(f"its turn: at most {spec.at_most} of the {whose} at once")
-    if spec.priority == DEFAULT_PRIORITY:
-        return ", ".join(parts)
-    return f"{', '.join(parts) or 'nothing'} (priority {spec.priority})"
+    rank = [] if spec.priority == DEFAULT_PRIORITY else [f"priority {spec.priority}"]
+    rank += ["preemptible"] if spec.preemptible else []
+    return f"{', '.join(parts) or 'nothing'} ({', '.join(rank)})" if rank else ", ".join(parts)
 
 
 def _parent(reference: str) -> str:
