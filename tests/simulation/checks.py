@@ -45,6 +45,7 @@ class Checks:
         self._known: dict[str, tuple[object, ...]] = {}
         self._allowed: dict[str, tuple[int, int]] = {}
         self._started: set[object] = set()
+        self._without_files: set[object] = set()
         self._done: set[int] = set()
         """Stops that were answered."""
         self.points: Counter[tuple[str, int, int, int]] = Counter()
@@ -68,6 +69,11 @@ class Checks:
     def reason_of(self, job_id: str) -> str:
         """Return why a job is in its state."""
         return str(self._known[job_id][3]) if job_id in self._known else ""
+
+    def files_lost(self, one: Learner) -> None:
+        """Note that somebody has removed a learner's files: nobody can know that it started, nor what it reported."""
+        self._started.discard(one.ref)
+        self._without_files.add(one.ref)
 
     # Whenever a learner starts
 
@@ -270,11 +276,14 @@ class Checks:
             found[job_id, attempt, learner] += 1
         for one in self._world.all_learners():
             ref = one.ref
-            if ref.job_id not in open_jobs or one.is_hidden or self._world.may_miss_records(one):
+            if ref.job_id not in open_jobs or self._may_miss_records(one):
                 continue
             have = found[ref.job_id, ref.attempt, ref.learner]
             if have != one.reported:
                 raise Violation(f"{one.name} reported {one.reported} times, {have} are in the store")
+
+    def _may_miss_records(self, one: Learner) -> bool:
+        return one.ref in self._without_files or self._world.may_miss_records(one)
 
     def _journals_are_whole(self) -> None:
         for one in self._world.all_learners():
@@ -286,7 +295,7 @@ class Checks:
             output = file.read_bytes()
             if bytes(one.output[: len(output)]) != output:
                 raise Violation(f"the output of {one.name} is not what it printed: {output!r}")
-            if not self._world.may_miss_records(one) and not one.is_hidden and output != bytes(one.output):
+            if not self._may_miss_records(one) and output != bytes(one.output):
                 raise Violation(f"{one.name} printed {len(one.output)} bytes, {len(output)} are here")
 
     def rebuilt_alike(self) -> None:

@@ -186,13 +186,13 @@ class SimulatedRunner(Runner):
             LearnerRef(attempt.home, attempt.job_id, attempt.attempt, one.learner) for one in plan.learners
         ]
         self._line.call("launch")
-        if all(ref in target.learners and not target.learners[ref].is_cut_off for ref in refs):
+        if not any(map(target.lacks, refs)):
             return
         progress("downloading code", stage="preparing")
         self._world.sleep(self._world.chance.between("time to prepare", 0.01, 1.5))
         if spec.gpus * len(refs) > target.slots:
             raise LaunchRefused(f"{target.name} has {target.slots} GPUs")
-        waiting = [ref for ref in refs if ref not in target.learners or target.learners[ref].is_cut_off]
+        waiting = [ref for ref in refs if target.lacks(ref)]
         needed = spec.gpus * len(waiting)
         wait = plan.request.wait
         restarts = None if target.kind == "kubernetes" else plan.request.restarts

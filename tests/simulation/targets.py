@@ -27,8 +27,8 @@ from runners.interface import (
 )
 from tests.simulation.chance import Chance
 from tests.simulation.tasks import Scheduler, Waiters
-from workbench.job import LearnerPhase, Reason, short_id
-from workbench.learner.journal.launch_document import LaunchDocument
+from workbench.job import PREEMPTED, LearnerPhase, Reason, short_id
+from workbench.learner.journal.launch_document import PREEMPT, LaunchDocument
 from workbench.learner.waiter import gates as waiter_gates
 from workbench.spec import SWEEP_LABEL, JobSpec
 
@@ -61,6 +61,8 @@ class Behaviour:
     """When its agent is killed, after its command's start."""
     all_die_at: float | None = None
     """When its agents are killed together with it."""
+    preempted_at: float | None = None
+    """When a job of a higher priority wants its GPUs, which it has where it needs some."""
     halted_exit_code: int = 143
     """What it ends with when it is halted."""
     trace_lost_at: float | None = None
@@ -97,6 +99,8 @@ def draw_behaviour(chance: Chance, ref: LearnerRef, *, is_to_fail: bool) -> Beha
         does.agent_dies_at = chance.between("when the agent dies", 0.0, 10.0)
     if chance.goes_wrong("learner", "is killed with its agent"):
         does.all_die_at = chance.between("when all die", 0.0, 10.0)
+    if chance.goes_wrong("learner", "is preempted"):
+        does.preempted_at = chance.between("when it is preempted", 0.0, 20.0)
     if chance.goes_wrong("learner", "loses its files", 0.3):
         does.trace_lost_at = chance.between("when the files go", 0.0, 10.0)
     if chance.goes_wrong("machine", "disk full at the end", 0.3):
@@ -259,7 +263,7 @@ class SimulatedTarget:
         waits: bool = False,
     ) -> None:
         """Start a learner, unless it was started before; one whose start was cut off was not."""
-        one = self.learners.get(ref)
+        one = self.known(ref)
         if one is not None and not one.is_cut_off:
             return
         if one is None:
@@ -292,7 +296,7 @@ class SimulatedTarget:
         """Give an attempt to the waiter; one that waits already is given again."""
         self.gates[refs[0].job_id] = gates
         for ref in refs:
-            one = self.learners.get(ref)
+            one = self.known(ref)
             if one is None:
                 one = self.learners[ref] = Learner(ref, spec, self.world.behaviour(ref, spec))
             if one.is_cut_off or (one.phase is LearnerPhase.STARTING and not one.slots and not one.is_over):
@@ -302,6 +306,16 @@ class SimulatedTarget:
         self.world.story(f"{self.name}: {short_id(refs[0].job_id)}.{refs[0].attempt} waits there")
         self.admit()
         self.tell()
+
+    def known(self, ref: LearnerRef) -> Learner | None:
+        """Return the learner that a launch finds there: none where it is over and somebody has removed its files."""
+        one = self.learners.get(ref)
+        return None if one is not None and one.is_hidden and one.is_over else one
+
+    def lacks(self, ref: LearnerRef) -> bool:
+        """Say whether a launch is to start this learner."""
+        one = self.known(ref)
+        return one is None or one.is_cut_off
 
     def kill_waiter(self) -> None:
         """Kill the waiter: what it was to start is cut off."""
@@ -446,6 +460,8 @@ class SimulatedTarget:
             self._later(one, does.run_seconds, lambda: self._end(one, does.exit_code, does.signal, ""))
         if one.spec.max_runtime_seconds is not None:
             self._later(one, one.spec.max_runtime_seconds, lambda: self._end(one, None, 15, "max_runtime"))
+        if does.preempted_at is not None and one.spec.may_be_preempted:
+            self._later(one, does.preempted_at, partial(self._preempt, one))
         if does.agent_dies_at is not None:
             self._later(one, does.agent_dies_at, lambda: self.kill_agent(one))
         if does.all_die_at is not None:
@@ -454,6 +470,10 @@ class SimulatedTarget:
         if does.trace_lost_at is not None:
             self._later(one, does.trace_lost_at, lambda: self._hide(one))
         self.tell()
+
+    def _preempt(self, one: Learner) -> None:
+        if not one.asked:
+            self._end(one, one.does.halted_exit_code, None, PREEMPT)
 
     def _print(self, one: Learner) -> None:
         one.reported += 1
@@ -493,9 +513,11 @@ class SimulatedTarget:
         one.life += 1
         one.exit_code, one.signal = (None, number) if number is not None else (code, None)
         one.stopped, one.ended_us = stopped, self.now_us()
-        one.ended_by_itself = was_running and stopped in ("", "max_runtime")
+        one.ended_by_itself = was_running and stopped in ("", "max_runtime", PREEMPT)
         if stopped == "max_runtime":
             one.reason = Reason("max_runtime is over", "C204")
+        if stopped == PREEMPT:
+            one.reason = Reason("preempted: somebody's job needs its GPUs", PREEMPTED)
         if one.does.stalls_seconds and self.kind == "local":
             one.phase, one.reason = LearnerPhase.STOPPING, Reason("its output finds no room", "S204")
             self._later(one, one.does.stalls_seconds, lambda: self._record_end(one))
@@ -528,7 +550,7 @@ class SimulatedTarget:
         """Say whether its agent has the waiter begin the next attempt."""
         found = {"exit_code": one.exit_code, "signal": one.signal, "stopped": one.stopped}
         launch = LaunchDocument({"restarts": one.restarts and asdict(one.restarts)})
-        has_failed = one.exit_code != 0 or one.signal is not None
+        has_failed = one.exit_code != 0 or one.signal is not None or one.stopped == PREEMPT
         if one.restarts is None or one.asked or one.is_hidden or not one.ended_by_itself:
             return False
         return launch.is_followed(found, {"code": "C201"} if has_failed else None)
@@ -536,7 +558,7 @@ class SimulatedTarget:
     def _name_next(self, one: Learner) -> None:
         """Write down which attempt follows one that has failed; what comes then may not happen any more."""
         assert one.restarts is not None
-        number, delay = one.ref.attempt + 1, one.restarts.delay_seconds
+        number, delay = one.ref.attempt + 1, 0.0 if one.stopped == PREEMPT else one.restarts.delay_seconds
         one.phase = LearnerPhase.STOPPING
         one.followed_by = Followed(number, self.now_us() + int(delay * 1e6), delay)
         self.world.story(f"{self.name}: {one.name} is to be followed by attempt {number}")
@@ -560,7 +582,8 @@ class SimulatedTarget:
             ref = LearnerRef(one.ref.home, one.ref.job_id, followed.attempt, one.ref.learner)
             self.restarts_within[ref.job_id] = self.scheduler.now + followed.delay_seconds
             delay = min(2 * followed.delay_seconds, 60.0)
-            after = HostRestarts(one.restarts.done + 1, one.restarts.allowed, delay)
+            counted = HostRestarts(one.restarts.done + 1, one.restarts.allowed, delay)
+            after = one.restarts if one.stopped == PREEMPT else counted
             gates = HostGates(begin_us=followed.begin_us, limit=one.limit)
             self.hand_over([ref], one.spec, gates, after)
             # A stop that comes before its end is recorded is its controller's to pass on.
@@ -577,7 +600,7 @@ class SimulatedTarget:
             for ref, other in self.learners.items()
             if (ref.job_id, ref.attempt) == (one.ref.job_id, one.ref.attempt) and not other.is_over
         ]
-        failed = bool(one.signal or one.exit_code)
+        failed = bool(one.signal or one.exit_code or one.stopped == PREEMPT)
         if not others or (not failed and one.spec.ends_when != "first"):
             return
         one.decided = True
@@ -610,6 +633,7 @@ class SimulatedTarget:
 
     def _hide(self, one: Learner) -> None:
         one.is_hidden = True
+        self.world.checks.files_lost(one)
         self.world.story(f"{self.name}: the files of {one.name} are gone, it runs on")
         self.tell()
 
