@@ -19,10 +19,7 @@ from workbench.store.queries.jobs import list_jobs
 
 @pytest.fixture
 def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpus:
-    found = pretend(tmp_path / "gpus", monkeypatch)
-    for uuid in ("GPU-1", "GPU-2"):
-        found.add(uuid)
-    return found
+    return pretend(tmp_path / "gpus", monkeypatch, ("GPU-1", "GPU-2"))
 
 
 @pytest.fixture

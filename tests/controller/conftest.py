@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from tests.controller.bench import Bench
+from tests.stubs import Gpus
 from tests.support.real_jobs import Ground, RenewableGround
 from tests.support.waiting import until
 from workbench.controller.runtime.connections import SHARED
@@ -91,6 +92,15 @@ def own_ground(home: Home) -> Iterator[Ground]:
     made = Ground(home)
     yield made
     made.clean_up()
+
+
+@pytest.fixture
+def grounds(gpus: Gpus, home: Home, tmp_path: Path) -> Iterator[tuple[Ground, Ground]]:
+    """Two homes on one machine with the GPUs of the module."""
+    both = Ground(home), Ground(Home(tmp_path / "theirs"))
+    yield both
+    for ground in both:
+        ground.clean_up()
 
 
 @pytest.fixture

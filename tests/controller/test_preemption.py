@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,26 +15,14 @@ from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
 from workbench.job import State
 from workbench.learner.queue.entries import read_entries
-from workbench.paths import Home, leases_folder
+from workbench.paths import leases_folder
 from workbench.store.queries.home_queue import QueuePosition, ask_for_position
 from workbench.store.queries.jobs import transitions
 
 
 @pytest.fixture
 def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpus:
-    found = pretend(tmp_path / "gpus", monkeypatch)
-    for uuid in ("GPU-1", "GPU-2"):
-        found.add(uuid)
-    return found
-
-
-@pytest.fixture
-def grounds(gpus: Gpus, home: Home, tmp_path: Path) -> Iterator[tuple[Ground, Ground]]:
-    """Two homes on one machine with two GPUs."""
-    both = Ground(home), Ground(Home(tmp_path / "theirs"))
-    yield both
-    for ground in both:
-        ground.clean_up()
+    return pretend(tmp_path / "gpus", monkeypatch, ("GPU-1", "GPU-2"))
 
 
 @pytest.fixture

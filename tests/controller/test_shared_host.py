@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,26 +14,14 @@ from tests.support.waiting import until
 from workbench.job import State
 from workbench.learner.platform import leases
 from workbench.learner.queue.entries import read_entries
-from workbench.paths import Home, leases_folder
+from workbench.paths import leases_folder
 
 GPUS = ("GPU-1", "GPU-2", "GPU-3", "GPU-4")
 
 
 @pytest.fixture
 def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpus:
-    found = pretend(tmp_path / "gpus", monkeypatch)
-    for uuid in GPUS:
-        found.add(uuid)
-    return found
-
-
-@pytest.fixture
-def grounds(gpus: Gpus, home: Home, tmp_path: Path) -> Iterator[tuple[Ground, Ground]]:
-    """Two homes on one machine with four GPUs."""
-    both = Ground(home), Ground(Home(tmp_path / "theirs"))
-    yield both
-    for ground in both:
-        ground.clean_up()
+    return pretend(tmp_path / "gpus", monkeypatch, GPUS)
 
 
 def hold(file: Path) -> str:

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -50,6 +50,19 @@ def ground(home: Home, box: Box) -> Iterator[Ground]:
     made.clean_up()
 
 
+@contextmanager
+def another_laptop(box: Box, folder: Path) -> Iterator[tuple[User, Ground]]:
+    """Have another person, with an account at the host, and a laptop of the own."""
+    with a_user() as other:
+        box.daemon.authorize(other, Path(f"{box.key}.pub"))
+        address = box.address.replace(box.user.name, other.name)
+        theirs = Ground(Home(folder / "theirs"), TargetRef("box", "ssh", "process", address=address))
+        try:
+            yield other, theirs
+        finally:
+            theirs.clean_up()
+
+
 def there(user: User, ground: Ground, job_id: str) -> Path:
     """Return a learner's folder at the host."""
     (machine,) = (Path(user.home) / ".fabric").iterdir()
@@ -77,9 +90,10 @@ def give(ground: Ground, user: User, command: str, *, gpus: int = 1, **keys: obj
     return job_id
 
 
-def close_the_lid(box: Box, ground: Ground) -> None:
-    """End the controller, and let nobody in at the host any more."""
-    kill(answers(ground.home).pid)
+def close_the_lid(box: Box, *grounds: Ground) -> None:
+    """End the controllers, and let nobody in at the host any more."""
+    for ground in grounds:
+        kill(answers(ground.home).pid)
     box.daemon.stop()
 
 
@@ -287,19 +301,13 @@ def test_a_container_that_its_host_lost_before_its_next_attempt_is_launched_agai
 def test_two_laptops_whose_lids_are_closed_share_the_host_by_priority(
     box: Box, ground: Ground, tmp_path: Path
 ) -> None:
-    with a_user() as other, ExitStack() as after:
-        box.daemon.authorize(other, Path(f"{box.key}.pub"))
-        address = box.address.replace(box.user.name, other.name)
-        theirs = Ground(Home(tmp_path / "theirs"), TargetRef("box", "ssh", "process", address=address))
-        after.callback(theirs.clean_up)
+    with another_laptop(box, tmp_path) as (other, theirs):
         holder = ground.submit(HOLD, gpus=1)
         ground.prints(holder, "ready")
         mine = give(ground, box.user, "true", priority=40)
         urgent = give(theirs, other, "true", priority=60)
         assert {entry.job for entry in read_entries(str(leases_folder()))} == {mine, urgent}
-        for one in (ground, theirs):
-            kill(answers(one.home).pid)
-        box.daemon.stop()
+        close_the_lid(box, ground, theirs)
         let_go(box.user, ground, holder)
 
         until(lambda: state_of(box.user, ground, mine).get("phase") == "exited")
@@ -318,17 +326,11 @@ def test_two_laptops_whose_lids_are_closed_share_the_host_by_priority(
 def test_a_job_makes_room_for_another_persons_and_goes_on_with_both_laptops_off(
     box: Box, ground: Ground, tmp_path: Path
 ) -> None:
-    with a_user() as other, ExitStack() as after:
-        box.daemon.authorize(other, Path(f"{box.key}.pub"))
-        address = box.address.replace(box.user.name, other.name)
-        theirs = Ground(Home(tmp_path / "theirs"), TargetRef("box", "ssh", "process", address=address))
-        after.callback(theirs.clean_up)
+    with another_laptop(box, tmp_path) as (other, theirs):
         low = ground.submit(f"trap '' TERM; {HOLD}; echo saved", gpus=1, preemptible=True)
         ground.prints(low, "ready")
         urgent = give(theirs, other, "true", priority=60)
-        for one in (ground, theirs):
-            kill(answers(one.home).pid)
-        box.daemon.stop()
+        close_the_lid(box, ground, theirs)
         until(lambda: state_of(box.user, ground, low).get("stopped") == "preempt")
         let_go(box.user, ground, low)
 

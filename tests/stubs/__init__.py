@@ -74,8 +74,8 @@ class Gpus:
         return {"FABRIC_STUB_NVML": str(self.path), "LD_LIBRARY_PATH": str(nvml_library())}
 
 
-def pretend(path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpus:
-    """Make this process and those that it starts see pretended GPUs, none at first.
+def pretend(path: Path, monkeypatch: pytest.MonkeyPatch, uuids: Sequence[str] = ()) -> Gpus:
+    """Make this process and those that it starts see pretended GPUs, these at first.
 
     A library is loaded by its name only once: the stub stays loaded in this process, and answers as where there is
     no library when no file is named.
@@ -84,4 +84,6 @@ def pretend(path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpus:
     gpus = Gpus(path).write()
     for name, value in gpus.env().items():
         monkeypatch.setenv(name, value)
+    for uuid in uuids:
+        gpus.add(uuid)
     return gpus
