@@ -28,9 +28,8 @@ from runners.shared.container_defaults import DROPPED, SHM_BYTES, image_of
 from runners.shared.data_stores import keeps_some, results_store
 from runners.shared.data_stores import refusals as stores_refused
 from runners.shared.environment import CHOSEN, job_folders
-from runners.shared.gpu_leases import preemption_document
 from runners.shared.host_facts import HostFacts
-from runners.shared.launch_document import LearnerLaunch, check_memory, metrics_document
+from runners.shared.launch_document import LearnerLaunch, check_memory, metrics_document, preemption_document
 from runners.shared.unsupported import not_built
 from workbench.errors import LaunchRefused
 from workbench.job import attempt_stem, learner_name

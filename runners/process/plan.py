@@ -19,10 +19,9 @@ from runners.shared.data_stores import (
     stores_document,
 )
 from runners.shared.environment import CHOSEN, job_folders, learner_environment, promises
-from runners.shared.gpu_leases import preemption_document
 from runners.shared.host_facts import HostFacts
 from runners.shared.interpreters import Interpreter
-from runners.shared.launch_document import LearnerLaunch, check_memory, metrics_document
+from runners.shared.launch_document import LearnerLaunch, check_memory, metrics_document, preemption_document
 from runners.shared.unsupported import not_built
 from workbench.job import learner_name
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 from backends.contract.host import Host, Lock, Slot
 from runners.interface import HostTurn, LaunchRequest
 from runners.shared.host_facts import HostFacts
+from runners.shared.launch_document import preemption_facts
 from workbench.errors import LaunchRefused, NotAllowed, RunnerError, SlotsBusy, TryAgain
-from workbench.learner.journal.launch_document import ASKED, BY_POLICY
-from workbench.learner.queue import allocation, preemption
+from workbench.learner.queue import allocation
 from workbench.values import dataclass
 
 TRIES: Final = 3
@@ -126,25 +126,7 @@ def lease_holder(request: LaunchRequest, site: HostFacts) -> dict[str, Any]:
         "attempt": attempt.attempt,
         "home": attempt.home,
         **({} if longest is None else {allocation.MAX_RUNTIME: longest}),
-        **_preemption(request, site),
-    }
-
-
-def preemption_document(request: LaunchRequest, site: HostFacts) -> dict[str, Any] | None:
-    """Return what a learner's agent needs to see that it is preempted; None where it never is."""
-    found = _preemption(request, site)
-    return {**found, "leases_folder": site.leases} if found else None
-
-
-def _preemption(request: LaunchRequest, site: HostFacts) -> dict[str, Any]:
-    """Say whether and how a job may be preempted. Nothing where it is not: without Python no agent looks who waits."""
-    spec = request.spec
-    if not (spec.may_be_preempted and site.python):
-        return {}
-    return {
-        preemption.PREEMPTION: ASKED if spec.preemptible else BY_POLICY,
-        preemption.PRIORITY: spec.priority,
-        preemption.SECONDS: spec.preemption_seconds,
+        **preemption_facts(request, site),
     }
 
 

@@ -15,8 +15,8 @@ from runners.interface import LaunchPlan, LaunchRequest, LearnerRef
 from runners.shared.host_facts import HostFacts
 from workbench.errors import LaunchRefused
 from workbench.formats import size
-from workbench.learner.journal.launch_document import AUTO
-from workbench.learner.queue.allocation import SWEEP
+from workbench.learner.journal.launch_document import ASKED, AUTO, BY_POLICY
+from workbench.learner.queue.allocation import PREEMPTION, PREEMPTION_SECONDS, PRIORITY, SWEEP
 from workbench.plugins import plugins
 from workbench.spec import SWEEP_LABEL, JobSpec, spec_to_json
 from workbench.values import dataclass
@@ -141,6 +141,27 @@ def _path_of(module: str) -> list[str]:
         return []
     origin = Path(spec.origin)
     return [str(origin.parents[1] if spec.submodule_search_locations else origin.parent)]
+
+
+def preemption_document(request: LaunchRequest, site: HostFacts) -> dict[str, Any] | None:
+    """Return what a learner's agent needs to see that it is preempted; None where it never is."""
+    found = preemption_facts(request, site)
+    return {**found, "leases_folder": site.leases} if found else None
+
+
+def preemption_facts(request: LaunchRequest, site: HostFacts) -> dict[str, Any]:
+    """Return whether and how a job may be preempted, as its leases have it.
+
+    Nothing where it is not: without Python no agent looks who waits.
+    """
+    spec = request.spec
+    if not (spec.may_be_preempted and site.python):
+        return {}
+    return {
+        PREEMPTION: ASKED if spec.preemptible else BY_POLICY,
+        PRIORITY: spec.priority,
+        PREEMPTION_SECONDS: spec.preemption_seconds,
+    }
 
 
 def ref_of(plan: LaunchPlan, learner: int) -> LearnerRef:

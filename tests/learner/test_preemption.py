@@ -164,7 +164,7 @@ def queue() -> Iterator[HostQueue]:
     made.close()
 
 
-def says(job: str, priority: int = 50, preemption: str = "asked") -> str:
+def lease_of(job: str, priority: int = 50, preemption: str = "asked") -> str:
     """Return the text of a lease."""
     document = {"owner": "me", "job": job, "attempt": 1, "priority": priority}
     return json.dumps({**document, "preemption": preemption, "preemption_seconds": 300.0})
@@ -192,7 +192,7 @@ def asked_to_end(folder: str) -> dict[str, tuple[str, ...]]:
 
 
 def test_the_first_that_waits_names_each_attempt_that_is_to_end(folder: str, queue: HostQueue) -> None:
-    with holding(folder, says("a"), "GPU-1", "GPU-2"), holding(folder, says("b"), "GPU-3"):
+    with holding(folder, lease_of("a"), "GPU-1", "GPU-2"), holding(folder, lease_of("b"), "GPU-3"):
         found = queue.line_up(folder, slots("GPU-1", "GPU-2", "GPU-3", free=1), HOME, [urgent(3)], [])
 
     assert asked_to_end(folder) == {"urgent": ("a/1",)}
@@ -203,14 +203,14 @@ def test_the_first_that_waits_names_each_attempt_that_is_to_end(folder: str, que
     "text",
     [
         pytest.param('{"job": "a"}', id="an older version's"),
-        pytest.param(says("a", preemption="by_policy"), id="that is preempted by policy"),
-        pytest.param(says("a", priority=70), id="of the same priority"),
-        pytest.param(says("a", preemption="nonsense"), id="that says nonsense"),
+        pytest.param(lease_of("a", preemption="by_policy"), id="that is preempted by policy"),
+        pytest.param(lease_of("a", priority=70), id="of the same priority"),
+        pytest.param(lease_of("a", preemption="nonsense"), id="that says nonsense"),
         pytest.param("not JSON", id="garbage"),
-        pytest.param(says("a").replace("300.0", '"long"'), id="with a time that is none"),
-        pytest.param(says("a").replace("300.0", "9" * 400), id="with a time beyond all measure"),
-        pytest.param(says("a").replace("300.0", "NaN"), id="with a time that is no number"),
-        pytest.param(says("a").replace("300.0", "-1"), id="with a time that is over"),
+        pytest.param(lease_of("a").replace("300.0", '"long"'), id="with a time that is none"),
+        pytest.param(lease_of("a").replace("300.0", "9" * 400), id="with a time beyond all measure"),
+        pytest.param(lease_of("a").replace("300.0", "NaN"), id="with a time that is no number"),
+        pytest.param(lease_of("a").replace("300.0", "-1"), id="with a time that is over"),
     ],
 )
 def test_a_job_is_not_asked_to_end(folder: str, queue: HostQueue, text: str) -> None:
@@ -219,14 +219,19 @@ def test_a_job_is_not_asked_to_end(folder: str, queue: HostQueue, text: str) -> 
     assert asked_to_end(folder) == {}
 
 
-def test_a_capped_priority_preempts_nobody_of_the_cap(
-    folder: str, queue: HostQueue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.fixture
+def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of the host's policy; it is not there."""
     if os.getuid() != 0:
         pytest.skip("only root can write a policy")
     path = tmp_path / "policy.toml"
-    monkeypatch.setattr("workbench.learner.queue.policy.POLICY_FILE", str(path))
-    with holding(folder, says("a", preemption="by_policy"), "GPU-1"):
+    for module in ("queue.policy", "queue.preemption", "guard.requests"):
+        monkeypatch.setattr(f"workbench.learner.{module}.POLICY_FILE", str(path))
+    return path
+
+
+def test_a_capped_priority_preempts_nobody_of_the_cap(folder: str, queue: HostQueue, policy: Path) -> None:
+    with holding(folder, lease_of("a", preemption="by_policy"), "GPU-1"):
         for text, expected in (
             ('preemption = "all"\nmax_priority = 50', {}),
             ('preemption = "all"\nmax_priority = 60', {"urgent": ("a/1",)}),
@@ -234,14 +239,14 @@ def test_a_capped_priority_preempts_nobody_of_the_cap(
             ('preemption = "all"\npolicy = "fair_share"', {}),
             ('preemption = "all"\npolicy = "first_come"', {}),
         ):
-            path.write_text(text)
+            policy.write_text(text)
             queue.line_up(folder, slots("GPU-1"), HOME, [urgent()], [])
             assert asked_to_end(folder) == expected
 
 
 def test_only_the_first_that_waits_preempts_and_only_while_it_does(folder: str, queue: HostQueue) -> None:
     second = {"job": "second", "gpus": 1, "each": 1, "priority": 60}
-    with holding(folder, says("a"), "GPU-1"), holding(folder, says("b"), "GPU-2"):
+    with holding(folder, lease_of("a"), "GPU-1"), holding(folder, lease_of("b"), "GPU-2"):
         queue.line_up(folder, slots("GPU-1", "GPU-2"), HOME, [urgent(), second], [])
         assert list(asked_to_end(folder)) == ["urgent"]
 
@@ -254,7 +259,7 @@ def test_only_the_first_that_waits_preempts_and_only_while_it_does(folder: str, 
 
 
 def test_an_entry_is_not_written_twice_where_nothing_changes(folder: str, queue: HostQueue) -> None:
-    with holding(folder, says("a"), "GPU-1"):
+    with holding(folder, lease_of("a"), "GPU-1"):
         for _ in range(2):
             queue.line_up(folder, slots("GPU-1"), HOME, [urgent()], [])
         before = Path(folder).stat().st_mtime_ns
@@ -264,7 +269,7 @@ def test_an_entry_is_not_written_twice_where_nothing_changes(folder: str, queue:
 
 
 def test_who_waits_with_another_connection_asks_the_same_jobs(folder: str, queue: HostQueue) -> None:
-    with holding(folder, says("a"), "GPU-1"), holding(folder, says("b"), "GPU-2"):
+    with holding(folder, lease_of("a"), "GPU-1"), holding(folder, lease_of("b"), "GPU-2"):
         queue.line_up(folder, slots("GPU-1", "GPU-2"), HOME, [urgent()], [])
         before = asked_to_end(folder)
         queue.close()
@@ -279,7 +284,7 @@ def test_one_that_does_not_end_is_not_counted_on(
 ) -> None:
     now = 1000.0
     monkeypatch.setattr("workbench.learner.queue.line.time.monotonic", lambda: now)
-    with holding(folder, says("a", priority=10), "GPU-1"), holding(folder, says("b"), "GPU-2"):
+    with holding(folder, lease_of("a", priority=10), "GPU-1"), holding(folder, lease_of("b"), "GPU-2"):
         for seconds, expected in (
             (0.0, "a/1"),
             (300.0 + PATIENCE_SECONDS, "a/1"),
@@ -296,8 +301,8 @@ def test_no_time_is_so_long_that_another_job_is_never_asked(
 ) -> None:
     now = 1000.0
     monkeypatch.setattr("workbench.learner.queue.line.time.monotonic", lambda: now)
-    slow = says("a", priority=-1_000_000).replace("300.0", "1e14")
-    with holding(folder, slow, "GPU-1"), holding(folder, says("b"), "GPU-2"):
+    slow = lease_of("a", priority=-1_000_000).replace("300.0", "1e14")
+    with holding(folder, slow, "GPU-1"), holding(folder, lease_of("b"), "GPU-2"):
         queue.line_up(folder, slots("GPU-1", "GPU-2"), HOME, [urgent()], [])
         assert asked_to_end(folder) == {"urgent": ("a/1",)}
         now += LONGEST_SECONDS + PATIENCE_SECONDS + 1
@@ -312,8 +317,8 @@ def test_nobody_else_is_asked_while_what_has_ended_becomes_free(
     now = 1000.0
     monkeypatch.setattr("workbench.learner.queue.line.time.monotonic", lambda: now)
     both = slots("GPU-1", "GPU-2")
-    with holding(folder, says("b"), "GPU-2"):
-        with holding(folder, says("a", priority=10), "GPU-1"):
+    with holding(folder, lease_of("b"), "GPU-2"):
+        with holding(folder, lease_of("a", priority=10), "GPU-1"):
             queue.line_up(folder, both, HOME, [urgent()], [])
             assert asked_to_end(folder) == {"urgent": ("a/1",)}
         for seconds, expected in ((0.1, {}), (FREED_SECONDS, {"urgent": ("b/1",)})):
@@ -325,8 +330,8 @@ def test_nobody_else_is_asked_while_what_has_ended_becomes_free(
 def test_of_several_learners_that_end_one_after_the_other_the_job_counts_once(
     folder: str, queue: HostQueue
 ) -> None:
-    low = says("a", priority=10)
-    with holding(folder, says("b", priority=20), "GPU-3", "GPU-4"), holding(folder, low, "GPU-1"):
+    low = lease_of("a", priority=10)
+    with holding(folder, lease_of("b", priority=20), "GPU-3", "GPU-4"), holding(folder, low, "GPU-1"):
         with holding(folder, low, "GPU-2"):
             held = slots("GPU-1", "GPU-2", "GPU-3", "GPU-4")
             queue.line_up(folder, held, HOME, [urgent(2)], [])
@@ -336,13 +341,13 @@ def test_of_several_learners_that_end_one_after_the_other_the_job_counts_once(
 
 
 def test_one_that_could_not_start_asks_nobody(folder: str, queue: HostQueue) -> None:
-    with holding(folder, says("a"), "GPU-1"):
-        queue.line_up(folder, slots("GPU-1"), HOME, [urgent()], [], {"urgent"})
+    with holding(folder, lease_of("a"), "GPU-1"):
+        queue.line_up(folder, slots("GPU-1"), HOME, [urgent()], [], lambda job: job != "urgent")
         assert asked_to_end(folder) == {}
 
 
 def test_a_job_of_another_person_is_asked_to_end_where_it_says_so(folder: str, queue: HostQueue) -> None:
-    with a_learner_whose_taker_is_gone(folder, ["GPU-1"], says("a"), ANNA):
+    with a_learner_whose_taker_is_gone(folder, ["GPU-1"], lease_of("a"), ANNA):
         queue.line_up(folder, slots("GPU-1"), HOME, [urgent()], [])
         assert asked_to_end(folder) == {"urgent": ("a/1",)}
 
@@ -350,7 +355,10 @@ def test_a_job_of_another_person_is_asked_to_end_where_it_says_so(folder: str, q
 def test_a_job_that_comes_first_meanwhile_counts_on_those_that_end_already(
     folder: str, queue: HostQueue, entries: HeldEntries
 ) -> None:
-    with holding(folder, says("a", priority=10), "GPU-1"), holding(folder, says("b", priority=20), "GPU-2"):
+    with (
+        holding(folder, lease_of("a", priority=10), "GPU-1"),
+        holding(folder, lease_of("b", priority=20), "GPU-2"),
+    ):
         wants(entries, folder, "b/1", job="before")
         queue.line_up(folder, slots("GPU-1", "GPU-2"), HOME, [urgent(priority=90)], [])
         assert asked_to_end(folder)["urgent"] == ("b/1",)
@@ -359,7 +367,10 @@ def test_a_job_that_comes_first_meanwhile_counts_on_those_that_end_already(
 def test_what_is_asked_of_a_job_in_vain_does_not_make_it_the_one_that_ends(
     folder: str, queue: HostQueue, entries: HeldEntries
 ) -> None:
-    with holding(folder, says("a", priority=10), "GPU-1"), holding(folder, says("b", priority=20), "GPU-2"):
+    with (
+        holding(folder, lease_of("a", priority=10), "GPU-1"),
+        holding(folder, lease_of("b", priority=20), "GPU-2"),
+    ):
         wants(entries, folder, "b/1", job="low", priority=15)
         queue.line_up(folder, slots("GPU-1", "GPU-2"), HOME, [urgent(priority=90)], [])
         assert asked_to_end(folder)["urgent"] == ("a/1",)
@@ -367,16 +378,16 @@ def test_what_is_asked_of_a_job_in_vain_does_not_make_it_the_one_that_ends(
 
 def test_nobody_passes_while_jobs_end_for_one_that_waits(folder: str, queue: HostQueue) -> None:
     small = {"job": "small", "gpus": 1, "each": 1, "priority": 10, "max_runtime_seconds": 60.0}
-    with holding(folder, says("a"), "GPU-1"):
+    with holding(folder, lease_of("a"), "GPU-1"):
         found = queue.line_up(folder, slots("GPU-1", free=1), HOME, [urgent(2), small], [])
         assert not found["urgent"]["start"]
         found = queue.line_up(folder, slots("GPU-1", free=1), HOME, [urgent(2), small], [])
         assert not found["small"]["start"]
 
 
-@pytest.mark.parametrize("says_so", [None, "a/1", 7, ["x" * 100, 3, None], {"a/1": 1}])
-def test_garbage_preempts_nobody(says_so: Any) -> None:
-    found = entry_of(1000, {"job": "j", "gpus": 3, "preempts": says_so}, 1)
+@pytest.mark.parametrize("wanted", [None, "a/1", 7, ["x" * 100, 3, None], {"a/1": 1}])
+def test_garbage_preempts_nobody(wanted: Any) -> None:
+    found = entry_of(1000, {"job": "j", "gpus": 3, "preempts": wanted}, 1)
     assert found is not None and found.preempts == ()
 
 
@@ -443,13 +454,8 @@ def test_a_request_counts_only_while_it_is_held(folder: str, entries: HeldEntrie
 
 
 def test_what_may_be_preempted_by_policy_alone_is_where_the_policy_says_so_of_all(
-    folder: str, entries: HeldEntries, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    folder: str, entries: HeldEntries, monkeypatch: pytest.MonkeyPatch, policy: Path
 ) -> None:
-    if os.getuid() != 0:
-        pytest.skip("only root can write a policy")
-    path = tmp_path / "policy.toml"
-    for module in ("queue.policy", "queue.preemption", "guard.requests"):
-        monkeypatch.setattr(f"workbench.learner.{module}.POLICY_FILE", str(path))
     document = {"job": JOB, "attempt": 1, "slots": ["GPU-1"]}
     limits = LearnerLimits(LaunchDocument({**document, "preemption": facts(folder, preemption="by_policy")}))
     wants(entries, folder)
@@ -458,7 +464,7 @@ def test_what_may_be_preempted_by_policy_alone_is_where_the_policy_says_so_of_al
 
     assert limits.exceeded() is None
     for text, expected in (("nonsense", False), ("max_gpus = 1", False), ('preemption = "all"', True)):
-        path.write_text(text)
+        policy.write_text(text)
         now += 100.0
         assert (limits.exceeded() is not None) is expected
 

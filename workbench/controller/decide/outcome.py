@@ -194,7 +194,7 @@ def _stopped(learners: Iterable[LearnerStatus], intent: Intent, asked_by: str) -
 
 
 def _of_preemption(learner: LearnerStatus) -> Reason:
-    """Return why a learner was preempted, with what else is said of its end."""
+    """Return why a learner was preempted, and what else is known of its end."""
     found = learner.reason
     if found is not None and found.code == PREEMPTED:
         return found

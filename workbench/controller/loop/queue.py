@@ -773,7 +773,7 @@ def _busy_reason(tracked: TrackedJob, found: CapacityMeasured) -> str:
         # It had them when the job was launched: they may come back, after a reboot say.
         return f"{alone}: {tracked.row.target.backend} has {found.capacity.slots} now"
     turn = found.turns.get(tracked.row.id)
-    why = alone if turn is None or (turn.of == 1 and not turn.preempts) else turn.reason(needed)
+    why = alone if turn is None or (turn.of == 1 and not turn.is_special) else turn.reason(needed)
     return f"{why}: {found.holders}" if found.holders else ""
 
 

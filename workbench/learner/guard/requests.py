@@ -307,9 +307,9 @@ class LearnerLimits:
         # First, since learners of one attempt end together, each in the time that is theirs then.
         settles = self._settles_at is not None and now >= self._settles_at
         if self._preemption_at is not None and (settles or now >= self._preemption_at):
-            who = self._check_preemption(now)
-            if who and self._preemption is not None:
-                return LimitExceeded(PREEMPT, reasons.of_preemption(who), self._preemption.seconds)
+            preempted = self._check_preemption(now)
+            if preempted is not None:
+                return preempted
         if settles:
             return LimitExceeded("settle", reasons.of_settling(self._decision), grace_seconds)
         if self._ends_at is not None and now >= self._ends_at:
@@ -321,21 +321,21 @@ class LearnerLimits:
                 return LimitExceeded("memory", reasons.of_memory(used, self._memory.limit_bytes), 0.0)
         return None
 
-    def _check_preemption(self, now: float) -> str:
-        """Say who wants the GPUs of this learner; empty where nobody does."""
+    def _check_preemption(self, now: float) -> LimitExceeded | None:
+        """Say that somebody wants the GPUs of this learner; None where nobody does."""
         launch = self._launch
         if self._preemption is None:
             facts = launch.preemption or {}
             if facts.get("preemption") == BY_POLICY and not os.path.exists(POLICY_FILE):
                 # What no policy may preempt, as nearly everything, loads nothing for it.
                 self._preemption_at = now + _POLICY_SECONDS
-                return ""
+                return None
             from workbench.learner.queue.preemption import PreemptionWatch, attempt_name
 
             self._preemption = PreemptionWatch(facts, attempt_name(launch.job, launch.attempt))
-        who = self._preemption.check()
+        why = self._preemption.check()
         self._preemption_at = self._preemption.check_at
-        return who
+        return LimitExceeded(PREEMPT, reasons.of_preemption(why), self._preemption.seconds) if why else None
 
     def due_at(self) -> float | None:
         """Return when to check next; None for never."""

@@ -27,6 +27,13 @@ RESERVED_CPUS = "reserved_cpus"
 MAX_RUNTIME = "max_runtime_seconds"
 """How long the holder of a lease runs at most, with its grace period: others see by when it is free at the latest."""
 
+PREEMPTION = "preemption"
+"""In the text of a lease: ``ASKED`` or ``BY_POLICY``; absent where the holder is never preempted."""
+
+PRIORITY = "priority"
+PREEMPTION_SECONDS = "preemption_seconds"
+"""How long the holder of a lease may take to end when it is preempted."""
+
 SWEEP = "sweep"
 """In a launch document: the sweep of which only some jobs may be under way at once; absent for none."""
 

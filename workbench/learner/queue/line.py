@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import AbstractSet, Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from workbench.learner.platform import lease_holders
 from workbench.learner.platform.system import now_us, user_name
@@ -58,7 +58,7 @@ class HostQueue:
         home: str,
         waiting: List[Dict[str, Any]],
         keep: List[str],
-        unready: AbstractSet[str] = frozenset(),
+        can_start: Callable[[str], bool] = lambda job: True,
     ) -> Dict[str, Dict[str, Any]]:
         """Have exactly these jobs of a home wait; return the turn of each by its id.
 
@@ -68,7 +68,7 @@ class HostQueue:
             home: the home's uuid.
             waiting: for each job ``job``, ``gpus``, ``each``, ``priority`` and what else an entry has.
             keep: jobs that are being launched: their entries stay if they are there.
-            unready: jobs of these that could not start if they had their GPUs: they preempt nobody.
+            can_start: whether a job of these could start if it had its GPUs; else it preempts nobody.
         """
         with self._lock:
             wanted = waiting[:WAITING_AT_ONCE]
@@ -77,8 +77,8 @@ class HostQueue:
                 facts = {key: value for key, value in one.items() if key != "job"}
                 self._held.hold(folder, home, str(one["job"]), facts)
             entries = read_entries(folder)
-            found = self._turns(folder, entries, slots)
-            self._preempt(folder, slots, home, wanted, unready, entries, found)
+            found, policy = self._turns(folder, entries, slots)
+            self._preempt(folder, slots, home, wanted, can_start, entries, found, policy)
         mine = (os.geteuid(), home)
         return {key[2]: turn_document(turn) for key, turn in found.items() if key[:2] == mine}
 
@@ -88,9 +88,10 @@ class HostQueue:
         slots: Sequence[Mapping[str, Any]],
         home: str,
         waiting: Sequence[Mapping[str, Any]],
-        unready: AbstractSet[str],
+        can_start: Callable[[str], bool],
         entries: Sequence[QueueEntry],
         turns: Dict[order.Key, order.Turn],
+        policy: Policy,
     ) -> None:
         """Have the entries of these jobs name whom they preempt: nobody, but for one that is the first that waits."""
         mine = {entry.job: entry for entry in entries if entry.key[:2] == (os.geteuid(), home)}
@@ -102,8 +103,8 @@ class HostQueue:
                 continue
             turn = turns[entry.key]
             names: Tuple[str, ...] = ()
-            if turn.lacks and not turn.limit and entry.job not in unready:
-                names = self._to_preempt(folder, slots, entry, turn.lacks, entries)
+            if turn.lacks and not turn.limit and can_start(entry.job):
+                names = self._to_preempt(folder, slots, entry, turn.lacks, entries, policy)
             if names != entry.preempts:
                 changed = {**facts, "preempts": list(names)}
                 del changed["job"]
@@ -118,12 +119,9 @@ class HostQueue:
         entry: QueueEntry,
         lacking: int,
         entries: Sequence[QueueEntry],
+        policy: Policy,
     ) -> Tuple[str, ...]:
         """Return the names of the attempts that are to end for the first one that waits."""
-        try:
-            policy = read_policy()
-        except BadPolicy:
-            return ()
         usable = {str(slot["uuid"]) for slot in allocation.usable_gpus(slots, entry.each)}
         held = lease_holders.holdings(folder, [str(slot["uuid"]) for slot in slots if slot.get("holder")])
         jobs = preemptible_jobs(held, usable, policy, min(entry.priority, policy.max_priority))
@@ -145,7 +143,7 @@ class HostQueue:
         """Return all that wait, in their order, each with its turn."""
         with self._lock:
             entries = read_entries(folder)
-            found = self._turns(folder, entries, slots)
+            found, _ = self._turns(folder, entries, slots)
         return [entry_document(entry, found[entry.key]) for entry in order.in_order(entries)]
 
     def turn(
@@ -158,7 +156,7 @@ class HostQueue:
             if not any(entry.key == (mine, home, job) for entry in entries):
                 fresh = entry_of(mine, {**wanted, "home": home}, now_us())
                 entries += [] if fresh is None else [fresh]
-            found = self._turns(folder, entries, slots).get((mine, home, job))
+            found = self._turns(folder, entries, slots)[0].get((mine, home, job))
         return turn_document(order.Turn(True, 1, 1, 0) if found is None else found)
 
     def hold(self, folder: str, home: str, wanted: Mapping[str, Any]) -> bool:
@@ -199,7 +197,8 @@ class HostQueue:
 
     def _turns(
         self, folder: str, entries: Sequence[QueueEntry], slots: Sequence[Mapping[str, Any]]
-    ) -> Dict[order.Key, order.Turn]:
+    ) -> Tuple[Dict[order.Key, order.Turn], Policy]:
+        """Return the turn of each entry, and the policy that it is by."""
         now = time.monotonic()
         known = {entry.key: entry for entry in entries}
         late = (entry for entry, at in self._offered.items() if now - at > OFFER_SECONDS)
@@ -221,7 +220,7 @@ class HostQueue:
             found = {key: turn if turn.start else turn._replace(limit=trouble) for key, turn in found.items()}
         offered = (known[key] for key, turn in found.items() if turn.start)
         self._offered = {entry: self._offered.get(entry, now) for entry in offered}
-        return found
+        return found, policy
 
 
 def free_gpus(slots: Sequence[Mapping[str, Any]]) -> order.FreeGpus:

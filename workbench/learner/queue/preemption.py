@@ -24,6 +24,7 @@ from typing import (
 
 from workbench.learner.journal.launch_document import ASKED, BY_POLICY
 from workbench.learner.platform import system
+from workbench.learner.queue.allocation import PREEMPTION, PREEMPTION_SECONDS, PRIORITY
 from workbench.learner.queue.entries import (
     DEFAULT_PRIORITY,
     QueueEntry,
@@ -37,13 +38,6 @@ from workbench.learner.texts import clean_name
 
 if TYPE_CHECKING:
     from workbench.learner.platform.lease_holders import Holding
-
-PREEMPTION = "preemption"
-"""In the text of a lease: ``ASKED`` or ``BY_POLICY``; absent where the holder is never preempted."""
-
-PRIORITY = "priority"
-SECONDS = "preemption_seconds"
-"""How long the holder may take to end."""
 
 PATIENCE_SECONDS = 60.0
 """One that has not ended so long after it should have is not counted on any more: it may be an older version's."""
@@ -87,7 +81,7 @@ def preemptible_jobs(
         job, attempt, seconds = (
             document.get("job"),
             document.get("attempt"),
-            finite(document.get(SECONDS), -1.0),
+            finite(document.get(PREEMPTION_SECONDS), -1.0),
         )
         # What several people claim, or nobody vouches for, is not certain to be who says so.
         if uuid not in usable or not job or len(holding.people) != 1 or seconds < 0:
@@ -109,11 +103,11 @@ def attempt_name(job: Any, attempt: Any) -> str:
     return "%s/%s" % (job, attempt)
 
 
-def is_preemptible(says: Any, policy: Policy) -> bool:
-    """Say whether a job may be preempted that ``says`` this of itself."""
+def is_preemptible(consent: Any, policy: Policy) -> bool:
+    """Say whether a job may be preempted: its ``consent`` is what its lease has under ``PREEMPTION``."""
     if policy.preemption == "none":
         return False
-    return says == ASKED or (says == BY_POLICY and policy.preemption == "all")
+    return consent == ASKED or (consent == BY_POLICY and policy.preemption == "all")
 
 
 def jobs_that_end(jobs: Sequence[PreemptibleJob], entries: Sequence[QueueEntry], policy: Policy) -> Set[str]:
@@ -198,9 +192,9 @@ class PreemptionWatch:
     def __init__(self, facts: Mapping[str, Any], name: str) -> None:
         self._folder = str(facts["leases_folder"])
         self._priority = int(facts[PRIORITY])
-        self._says = facts[PREEMPTION]
+        self._consent = facts[PREEMPTION]
         self._name = name
-        self.seconds = float(facts[SECONDS])
+        self.seconds = float(facts[PREEMPTION_SECONDS])
         """How long the learner may take to end."""
         self._seen: Tuple[Tuple[int, int], int] = ((0, 0), 0)
         self.check_at = 0.0
@@ -208,10 +202,10 @@ class PreemptionWatch:
 
     def check(self) -> str:
         """Say who wants the GPUs of this job; empty where nobody does, or nothing has changed."""
-        self.check_at = system.elapsed_seconds() + _LOOK_SECONDS.get(self._says, 5.0)
+        self.check_at = system.elapsed_seconds() + _LOOK_SECONDS.get(self._consent, 5.0)
         if is_drained():
             policy = _policy()
-            if policy is not None and is_preemptible(self._says, policy):
+            if policy is not None and is_preemptible(self._consent, policy):
                 return "its host is to be empty, by %s" % DRAIN_FILE
         entry = self._preemptor()
         if entry is None:
@@ -227,7 +221,7 @@ class PreemptionWatch:
             return None
         self._seen = (changes, times)
         policy = _policy()
-        if policy is None or policy.kind != "priority" or not is_preemptible(self._says, policy):
+        if policy is None or policy.kind != "priority" or not is_preemptible(self._consent, policy):
             return None
         own = min(self._priority, policy.max_priority)
         for entry in read_entries(self._folder):

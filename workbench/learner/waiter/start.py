@@ -18,8 +18,8 @@ from workbench.learner.platform import leases, run, system
 from workbench.learner.platform.errors import Failure
 from workbench.learner.platform.files import write_files
 from workbench.learner.queue import allocation
+from workbench.learner.queue.allocation import PRIORITY
 from workbench.learner.queue.home_waiter import WAITER_LOG
-from workbench.learner.queue.preemption import PRIORITY
 from workbench.learner.waiter.attempts import AGENT_LOG, WaitingAttempt, WaitingLearner
 
 _NEEDS_NONE = ("storing", "exited")
@@ -243,7 +243,7 @@ class AttemptStart:
 
 
 def _as_placed(facts: Mapping[str, Any], priority: int) -> Dict[str, Any]:
-    """Return what is said of whether a job is preempted with the priority that it had at last."""
+    """Return the facts of a lease, or of a launch document, with the priority that the job had at last."""
     return {**facts, PRIORITY: priority} if PRIORITY in facts else dict(facts)
 
 

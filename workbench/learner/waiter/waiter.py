@@ -401,9 +401,13 @@ class Waiter:
         slots = line.measure()
         at_once = ready[:WAITING_AT_ONCE]
         line.touch(*(file_name(self._home, one.ticket.job) for one in at_once))
-        unready = {one.ticket.job for one in at_once if one.is_away or not self._has_cpus(one)}
+        by_job = {one.ticket.job: one for one in at_once}
+
+        def can_start(job: str) -> bool:
+            return not by_job[job].is_away and self._has_cpus(by_job[job])
+
         turns = line.queue.line_up(
-            line.folder, slots, self._home, [one.entry for one in at_once], [], unready
+            line.folder, slots, self._home, [one.entry for one in at_once], [], can_start
         )
         for one in at_once:
             if one.ticket.job not in turns:  # no entry can be made for it: leases alone decide, or nearly
