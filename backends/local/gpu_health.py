@@ -111,7 +111,7 @@ class _GpuReader:
 
     def _slot(self, device: Any, index: int) -> dict[str, Any]:
         nvml = self._nvml
-        memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, device)
+        memory = self._memory(device)
         utilization = self._try(nvml.nvmlDeviceGetUtilizationRates, device)
         celsius = self._try(nvml.nvmlDeviceGetTemperature, device, 0)
         power = self._try(nvml.nvmlDeviceGetPowerUsage, device)
@@ -138,6 +138,12 @@ class _GpuReader:
                 for one in processes
             ]
         return slot
+
+    def _memory(self, device: Any) -> Any:
+        """Return a GPU's memory without what the driver keeps for itself; drivers before 510 count that as used."""
+        nvml = self._nvml
+        found = self._try(nvml.nvmlDeviceGetMemoryInfo, device, nvml.nvmlMemory_v2)
+        return self._ask(nvml.nvmlDeviceGetMemoryInfo, device) if found is None else found
 
     def _health(self, device: Any, index: int) -> Iterator[Finding]:
         nvml = self._nvml

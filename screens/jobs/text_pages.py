@@ -17,6 +17,7 @@ from screens.widgets.markup import facts, flow, heading, page, path_fact, plain,
 from screens.widgets.text_page import TextPage
 from workbench import formats
 from workbench.errors import FabricError
+from workbench.job import State
 from workbench.metrics.short_names import shared_folder
 from workbench.paths import Home
 from workbench.services.inspect.job_overview import AttemptOverview, JobOverview, RecordedCode
@@ -109,7 +110,7 @@ def _attempt_lines(attempt: AttemptOverview, now_us: int, width: int) -> list[Co
     row = attempt.row
     head = f"  {row.attempt:<3} "
     exited = "" if row.exit_code is None else f"  exit {row.exit_code}"
-    state = plain(str(status.look(row.state)), row.state.lower()) + plain(f"{exited}  {row.node}".rstrip())
+    state = _outcome(attempt) + plain(f"{exited}  {row.node}".rstrip())
     spans = [
         plain(f"{phase.phase} {formats.duration(phase.seconds)}")
         for phase in phase_times(row, now_us)
@@ -119,11 +120,17 @@ def _attempt_lines(attempt: AttemptOverview, now_us: int, width: int) -> list[Co
     return [plain(head, "dim") + state, *flow(spans, between, width, " " * len(head), " " * len(head))]
 
 
+def _outcome(attempt: AttemptOverview) -> Content:
+    """Draw how an attempt ended; one that made room for another job looks like one that was halted."""
+    state = State.HALTED if attempt.outcome != attempt.row.state.lower() else attempt.row.state
+    return plain(f"{status.look(state).shape} {attempt.outcome}", state.lower())
+
+
 def _attempt(attempt: AttemptOverview, now_us: int) -> tuple[str | Content, ...]:
     row = attempt.row
     spans = {phase.phase: formats.duration(phase.seconds) for phase in phase_times(row, now_us)}
     code = "" if row.exit_code is None else str(row.exit_code)
-    state = plain(str(status.look(row.state)), row.state.lower())
+    state = _outcome(attempt)
     return (str(row.attempt), state, *(spans.get(phase, "") for phase in PHASES), code, row.node)
 
 

@@ -44,10 +44,12 @@ def test_a_holder_that_does_not_use_its_gpu_is_seen_in_80_columns_too(
     assert lease is not None
 
     titles, *lines = fabric("gpus", COLUMNS="80").stdout.splitlines()
+    wide = fabric("gpus", COLUMNS="200").stdout
     (inventory,) = fabric.json("gpus", "--json")
     lease.release()
 
     assert all(len(line) <= 80 for line in lines)
+    assert wide.count("root (somebody-with-a-long-name@laptop) abcdefghj") == 2
     use = titles.index("USE") - 1
     assert [line[use : use + 4] for line in lines] == ["idle", "  7%", "  0%"]
     assert [slot["idle"] for slot in inventory["nodes"][0]["slots"]] == [True, False, None]

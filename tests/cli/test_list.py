@@ -114,6 +114,13 @@ def test_show_says_why_and_what_to_do(fabric: Fabric, rows: list[JobRow]) -> Non
     assert "attempt 1: failed" in shown
 
 
+def test_an_attempt_that_made_room_has_not_failed(fabric: Fabric, home: Home) -> None:
+    with Store.open(home) as store:
+        add_job(store, "patient", State.FAILED, reason=Reason("preempted", "S106"), exit_by="preempt")
+
+    assert "attempt 1: preempted" in fabric("show", "patient").stdout
+
+
 def test_show_json_holds_the_whole_job(fabric: Fabric, rows: list[JobRow]) -> None:
     shown = fabric.json("show", short_id(rows[-1].id)[:6], "--json")
 

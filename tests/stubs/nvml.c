@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, VERSION_MISMATCH = 25 };
 enum { MOST = 32 };
 
 typedef struct {
@@ -227,12 +227,13 @@ int nvmlDeviceGetIndex(Handle device, unsigned int *out) {
 }
 int nvmlDeviceGetMinorNumber(Handle device, unsigned int *out) { ALONE return nvmlDeviceGetIndex(device, out); }
 
+#define RESERVED 644939776ULL /* what the driver kept of an H200; the first version of the question counts it as used */
 typedef struct { unsigned long long total, free, used; } Memory;
 int nvmlDeviceGetMemoryInfo(Handle device, Memory *out) {
   ALONE
   int failure = ask(device);
   if (failure) return failure;
-  out->total = device->total, out->used = device->used, out->free = device->total - device->used;
+  out->total = device->total, out->free = device->total - device->used - RESERVED, out->used = device->used + RESERVED;
   return SUCCESS;
 }
 typedef struct { unsigned int version; unsigned long long total, reserved, free, used; } MemoryV2;
@@ -240,7 +241,9 @@ int nvmlDeviceGetMemoryInfo_v2(Handle device, MemoryV2 *out) {
   ALONE
   int failure = ask(device);
   if (failure) return failure;
-  out->total = device->total, out->reserved = 0, out->used = device->used, out->free = device->total - device->used;
+  if (out->version != (sizeof *out | 2 << 24)) return VERSION_MISMATCH;
+  out->total = device->total, out->reserved = RESERVED, out->used = device->used;
+  out->free = device->total - device->used - RESERVED;
   return SUCCESS;
 }
 

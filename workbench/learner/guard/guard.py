@@ -532,8 +532,10 @@ class Guard:
         elif why is not None and why["code"] in ("C201", "C202", "C206"):
             name = "setup" if self._act == "setup" else "output"
             found = reasons.read_reason(self._folder)
-            lost = reasons.of_lost_gpu(self._folder, name) if self._launch.slots else None
-            why = found.get("reason") or lost or reasons.with_last_line(why, self._folder, name)
+            has_gpus = bool(self._launch.slots)
+            lost = reasons.of_lost_gpu(self._folder, name) if has_gpus else None
+            last = reasons.with_last_line(why, self._folder, name, has_gpus=has_gpus)
+            why = found.get("reason") or lost or last
             self._state.document.update(stopped=found.get("stopped") or self._state.document["stopped"])
         if self._retention_worker is not None or self._upload_worker is not None:
             # What follows may take long, and both agents may be killed in it.

@@ -25,6 +25,12 @@ PREEMPTED_CODE = "S106"
 _GPU_LOST = ("Failed to initialize NVML", "Can't initialize NVML")
 """What NVIDIA's tools and PyTorch say when the devices are there no more."""
 
+_GPU_IS_FULL = ("CUDA out of memory", "OutOfMemoryError", "RESOURCE_EXHAUSTED", "ALLOC_FAILED")
+"""What PyTorch, JAX, TensorFlow, cuBLAS and cuDNN say when a GPU's memory does not suffice."""
+
+_TORCHRUN = ("torch.distributed.elastic", "torch/distributed/elastic", "torch/distributed/run")
+"""What torchrun's own lines have, which it prints after those of the worker that failed."""
+
 _ESCAPES = re.compile(
     r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 )
@@ -146,16 +152,32 @@ def read_reason(folder: str) -> dict[str, Any]:
     return {"reason": why, "stopped": str(document.get("stopped") or "")}
 
 
-def with_last_line(why: dict[str, Any], folder: str, name: str) -> dict[str, Any]:
+def with_last_line(why: dict[str, Any], folder: str, name: str, *, has_gpus: bool = False) -> dict[str, Any]:
     """Add what was printed last, as far as it is published: secrets are overwritten in it."""
-    line = last_line(folder, name)
-    return {**why, "text": "%s: %s" % (why["text"], line)} if line else why
+    line = _telling_line(_last_lines(folder, name))
+    if not line:
+        return why
+    hint = why["hint"]
+    if has_gpus and any(phrase in line for phrase in _GPU_IS_FULL):
+        hint = "its GPU has too little memory for it: a smaller batch, gradient checkpointing, or more or larger GPUs"
+    return {**why, "text": "%s: %s" % (why["text"], _cut(line)), "hint": hint}
 
 
-def last_line(folder: str, name: str) -> str:
-    """Return the last line that says anything, made harmless for a terminal and cut to size."""
-    lines = _last_lines(folder, name)
-    return lines[-1][:LINE_CHARACTERS] if lines else ""
+def _telling_line(lines: list[str]) -> str:
+    """Return the last line that has a word; where torchrun ended, the last of its workers' lines: it prints a table."""
+    own = next((at for at, line in enumerate(lines) if any(mark in line for mark in _TORCHRUN)), len(lines))
+    for line in reversed(lines[:own] or lines):
+        if re.search(r"\w", line):
+            return line
+    return ""
+
+
+def _cut(line: str) -> str:
+    """Cut a line to size at the end of a word."""
+    if len(line) <= LINE_CHARACTERS:
+        return line
+    cut = line[:LINE_CHARACTERS].rpartition(" ")[0] or line[: LINE_CHARACTERS - 1]
+    return cut + "\u2026"
 
 
 def _last_lines(folder: str, name: str) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import FabricError, UnknownName
+from workbench.learner.journal.launch_document import PREEMPT
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
@@ -76,6 +77,11 @@ class AttemptOverview:
     row: AttemptRow
     phases: tuple[PhaseTime, ...]
     learners: tuple[LearnerRow, ...]
+
+    @property
+    def outcome(self) -> str:
+        """Its state in a word; an attempt that made room for another job has not failed."""
+        return "preempted" if self.row.exit_by == PREEMPT else self.row.state.lower()
 
 
 @dataclass(frozen=True, slots=True)

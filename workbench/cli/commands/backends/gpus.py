@@ -11,6 +11,7 @@ from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Backend, Json, KubeContext, Namespace
 from workbench.clock import now_us
 from workbench.formats import clock_time, percent, size
+from workbench.job import short_id
 from workbench.terminal.console import narrate, width
 
 if TYPE_CHECKING:
@@ -102,4 +103,6 @@ def _since(slot: Slot) -> str:
 
 
 def _holder(slot: Slot) -> str:
+    if slot.holder_job:
+        return f"{slot.holder} {short_id(slot.holder_job)}"
     return slot.holder or slot.foreign or "free"

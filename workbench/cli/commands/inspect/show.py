@@ -245,10 +245,11 @@ def _attempts(page: JobOverview) -> str:
     lines = []
     for attempt in page.attempts:
         node = f" on {attempt.row.node}" if attempt.row.node else ""
-        lines.append(f"\nattempt {attempt.row.attempt}: {attempt.row.state.lower()}{node}")
+        lines.append(f"\nattempt {attempt.row.attempt}: {attempt.outcome}{node}")
         lines += [f"  {phase:12} {text}" for phase, text in _phases(attempt)]
         if len(attempt.learners) > 1 or any(each.slots for each in attempt.learners):
-            lines += [f"  {_learner(each)}" for each in attempt.learners]
+            is_one = len(attempt.learners) == 1
+            lines += [f"  {_learner(each, is_one=is_one)}" for each in attempt.learners]
     return "\n".join(lines) + "\n" if lines else ""
 
 
@@ -258,10 +259,10 @@ def _phases(attempt: AttemptOverview) -> Iterator[tuple[str, str]]:
         yield each.phase, stamp(each.began_us) + took
 
 
-def _learner(learner: LearnerRow) -> str:
+def _learner(learner: LearnerRow, *, is_one: bool) -> str:
     end = f" with {learner.exit_code}" if learner.exit_code is not None else ""
     end += f" by signal {learner.signal}" if learner.signal else ""
     slots = f" on {', '.join(learner.slots)}" if learner.slots else ""
-    decided = ", decided" if learner.decided else ""
+    decided = ", which decided how the job ended" if learner.decided and not is_one else ""
     why = f": {learner.reason.text}" if learner.reason and learner.reason.text else ""
     return f"learner {learner.learner} {learner.phase.value}{end}{slots}{decided}{why}"
