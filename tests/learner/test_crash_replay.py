@@ -134,7 +134,7 @@ def test_an_end_that_is_not_synchronised_is_found(tmp_path: Path, monkeypatch: p
 def test_a_decision_is_whole_or_not_made_though_the_power_is_lost(tmp_path: Path) -> None:
     folder = tmp_path / "attempt"
     (folder / "learner-1").mkdir(parents=True)
-    launch = LaunchDocument(document(attempt_dir=str(folder)))
+    launch = LaunchDocument(document(attempt_dir=str(folder), learners=2))
     with recorded(folder) as operations:
         assert state.decide(launch, 3, None, failed=True)
 

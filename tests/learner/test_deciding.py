@@ -157,3 +157,11 @@ def test_deciding_twice_gives_the_same_answer(attempt: Path) -> None:
     assert _decide(str(attempt), 3)
     assert _decide(str(attempt), 3)
     assert not _decide(str(attempt), 4)
+
+
+def test_a_learner_without_others_decides_though_its_decision_was_lost_with_the_power(attempt: Path) -> None:
+    attempt.mkdir(exist_ok=True)
+    (attempt / "decision.json").write_bytes(b"")
+    launch = LaunchDocument({"learner": 1, "learners": 1, "attempt_dir": str(attempt)})
+
+    assert state.decide(launch, 0, None, failed=False)

@@ -16,7 +16,7 @@ from typing import NoReturn
 import pytest
 
 from tests.learner import few_instances
-from tests.learner.collecting import NOW_US, context, instances_held
+from tests.learner.collecting import NOW_US, context, instances_held, points_of
 from tests.support.waiting import patience, until
 from workbench.learner import collectors
 from workbench.learner.platform import watch
@@ -329,3 +329,18 @@ def test_closing_gives_every_descriptor_back(tmp_path: Path) -> None:
     watcher.close()
 
     assert len(list(descriptors.iterdir())) == before
+
+
+def test_nothing_is_watched_for_a_learner_that_has_ended(tmp_path: Path) -> None:
+    where = context(tmp_path)
+    line = '{"values": {"loss": {"type": "FLOAT", "value": 1}}, "etimes": {"iteration": {"value": 1}}}\n'
+    Path(where.log_dir, "evaluation-metrics.txt").write_text(line)
+    before = instances_held()
+
+    found = collectors.make({"type": "emetrics_file"}, where, is_over=True)
+    for collector in found:
+        collector.poll(NOW_US)
+        collector.finish(NOW_US)
+    written = points_of(record for collector in found for record in collector.take())
+    assert instances_held() == before
+    assert written["", "", "loss"] == [(1, 1)]

@@ -26,7 +26,7 @@ from workbench.learner.journal import state
 flags = state.os.O_CREAT | state.os.O_TRUNC
 state.StateFile._replace = lambda self, _, data, durable: state._write_file(self._path, data, durable, flags)
 """,
-        "plain: guard1 write state.json 3 torn",
+        "plain: guard1 write state.json 2 torn",
     ),
     Defect(
         "the command is let go before its start is recorded",
@@ -39,7 +39,7 @@ def held(*args):
     return child
 spawn.hold = held
 """,
-        "plain: guard1 open state.json.new 3 before both",
+        "plain: guard1 open state.json.new 2 before both",
     ),
     Defect(
         "output is published before its secrets are overwritten",

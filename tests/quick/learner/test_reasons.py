@@ -54,7 +54,7 @@ def test_without_a_line_that_says_anything_there_is_the_exit_code(tmp_path: Path
     assert failure(tmp_path, printed) == ("", "")
 
 
-def test_a_line_without_a_word_is_passed_over(tmp_path: Path) -> None:
+def test_a_rule_is_passed_over(tmp_path: Path) -> None:
     assert failure(tmp_path, "no such flag\n======\n")[0] == ": no such flag"
 
 

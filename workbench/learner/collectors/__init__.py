@@ -13,15 +13,20 @@ from workbench.learner.collectors.subprocess import FailsafeCollector, IsolatedC
 __all__ = ["BUILT_IN", "SYNONYMS", "Collector", "Context", "Record", "canonical", "load", "make"]
 
 
-def make(metrics: Optional[Mapping[str, Any]], context: Context) -> List[Collector]:
+def make(metrics: Optional[Mapping[str, Any]], context: Context, *, is_over: bool = False) -> List[Collector]:
     """Make a learner's collectors: the one that ``evaluation_metrics`` name, and the one for ``report()``.
 
     One that cannot be made says so in a note, and the learner goes on without it. A collector that is not
     ours is named by ``metrics["collector"]``: ``{"module": ..., "class": ..., "path": [folders to import it
     from]}``.
+
+    Args:
+        metrics: ``evaluation_metrics``.
+        context: what they know of the learner.
+        is_over: whether the learner has ended: what it wrote is read once, and nothing is watched.
     """
     metrics = metrics or {}
-    context = context._replace(inotify=SharedInotify())
+    context = context._replace(inotify=SharedInotify(is_over=is_over))
     kind = canonical(metrics.get("type"))
     return [
         FailsafeCollector(kind, lambda: _collector(kind, metrics, context)),

@@ -103,8 +103,9 @@ class Guard:
         """Keep the learner until it has ended and that is recorded."""
         system.become_subreaper()
         self._listen_for_signals()
-        self._state.write(durable=False)
-        self._start_workers()
+        if self._launch.stores or self._launch.retention:
+            self._state.write(durable=False)  # their workers may take long to start
+            self._start_workers()
         self._start_scribe()
         self._follow_requests()
         if not self._stopping.begun:
@@ -283,7 +284,6 @@ class Guard:
 
             self._retention_worker = RetentionWorker(self._folder, self._launch)
             self._retention_worker.start()
-        self._scribe.other_pids = self._own_pids()[1:]
 
     def _own_pids(self) -> tuple[int, ...]:
         """Return the pids of the guard's own children, which do not belong to the learner."""
@@ -471,7 +471,10 @@ class Guard:
         self._deciding = False
         self._decision_stall = ""
         self._record_stall()
-        self._state.update(decided=decided)
+        if self._launch.learners > 1 or self._own_pids()[1:]:
+            self._state.update(decided=decided)
+        else:
+            self._state.document["decided"] = decided  # nobody waits for it, and the end is written next
 
     def _finish(self) -> None:
         """All processes have ended: let the scribe save the rest of the output."""
@@ -484,6 +487,7 @@ class Guard:
     # The scribe, and the end
 
     def _start_scribe(self) -> None:
+        self._scribe.other_pids = self._own_pids()[1:]
         self._scribe_at = system.elapsed_seconds() + self._scribe.start()
         if self._scribe.pid:
             self._state.update(scribe_pid=self._scribe.pid)

@@ -42,6 +42,10 @@ _ROOM = "FABRIC_GUARD_ROOM"
 _ROOM_CHARACTERS = 400
 """What is longer has no room, and its agent is started otherwise."""
 
+IMPORT_SECONDS = 0.5
+"""How long to wait, from its start, for a server that imports: a Python started instead would slow it down, and be no
+faster itself."""
+
 ANSWER_SECONDS = 5.0
 """How long a fork may take."""
 
@@ -206,7 +210,7 @@ class ForkServer:
         self._log = log
         self._program = list(program)
         self._idle_seconds = idle_seconds
-        self._used_at = 0.0
+        self._used_at = self._warm_at = 0.0
         self._requests: Optional[socket.socket] = None
         self._pid = self._ticks = 0
         self._is_ready = False
@@ -252,7 +256,7 @@ class ForkServer:
             self._ticks = system.start_ticks(self._pid)
             ours.settimeout(ANSWER_SECONDS)
             self._requests, self._is_ready = ours, False
-            self._used_at = system.elapsed_seconds()
+            self._used_at = self._warm_at = system.elapsed_seconds()
         finally:
             theirs.close()
 
@@ -303,7 +307,8 @@ class ForkServer:
         except OSError:
             return 0
         try:
-            if not self._is_ready and not _has_message(requests):
+            imports_seconds = self._warm_at + IMPORT_SECONDS - system.elapsed_seconds()
+            if not self._is_ready and not _has_message(requests, max(0.0, imports_seconds)):
                 return 0  # it still imports
             if not self._is_ready and requests.recv(16) != b"ready":
                 raise ConnectionAbortedError

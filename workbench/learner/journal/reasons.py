@@ -164,10 +164,10 @@ def with_last_line(why: dict[str, Any], folder: str, name: str, *, has_gpus: boo
 
 
 def _telling_line(lines: list[str]) -> str:
-    """Return the last line that has a word; where torchrun ended, the last of its workers' lines: it prints a table."""
+    """Return the last line that is no rule; where torchrun ended, the last of its workers' lines: it prints a table."""
     own = next((at for at, line in enumerate(lines) if any(mark in line for mark in _TORCHRUN)), len(lines))
     for line in reversed(lines[:own] or lines):
-        if re.search(r"\w", line):
+        if line.strip("=-_~#+|\u2500\u2501\u2550 "):
             return line
     return ""
 

@@ -425,9 +425,13 @@ def read_decision(attempt_dir: str) -> dict[str, Any]:
 def decide(launch: LaunchDocument, exit_code: int | None, number: int | None, *, failed: bool) -> bool:
     """Say that this learner's exit decides the attempt, unless another's did before; return whether it does.
 
+    It is down on the disk before any other learner is stopped for it. Of a learner without others it may be lost with
+    the machine's power: its end says the same, and each job would wait for the disk.
+
     Raises:
         OSError: the disk takes no more; nothing was decided.
     """
+    is_alone = launch.learners == 1
     path = os.path.join(launch.attempt_dir, _DECISION)
     new = "%s.learner-%d" % (path, launch.learner)
     document = {
@@ -442,10 +446,10 @@ def decide(launch: LaunchDocument, exit_code: int | None, number: int | None, *,
     written = new
     try:
         try:
-            _write_file(new, data, True, os.O_CREAT | os.O_TRUNC)
+            _write_file(new, data, not is_alone, os.O_CREAT | os.O_TRUNC)
         except OSError as error:
             try:
-                written = _write_spare(own, data, True)
+                written = _write_spare(own, data, not is_alone)
             except OSError:
                 raise error from None  # that there is no spare file says nothing of the disk
         try:
@@ -456,7 +460,7 @@ def decide(launch: LaunchDocument, exit_code: int | None, number: int | None, *,
             system.name_once(written, path)
     finally:
         _remove(new)
-    return read_decision(launch.attempt_dir).get("learner") == launch.learner
+    return is_alone or read_decision(launch.attempt_dir).get("learner") == launch.learner
 
 
 def decides(launch: LaunchDocument) -> bool:

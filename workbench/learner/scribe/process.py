@@ -168,18 +168,17 @@ class ScribeProcess:
             leases.close_inherited(self._launch.slots)
 
     def await_end(self, patience_seconds: float) -> None:
-        """Have it end, now that the learner's end is recorded, and wait: with it the learner's lock is free."""
+        """Have it end, now that the learner's end is recorded, and wait until it has let go of the learner's lock."""
         if self._control is not None:
             os.close(self._control)
             self._control = None
         give_up = time.monotonic() + patience_seconds
-        while self.pid and time.monotonic() < give_up:
-            try:
-                if os.waitpid(self.pid, os.WNOHANG)[0]:
+        while self.report is not None and (left := give_up - time.monotonic()) > 0:
+            poll = select.poll()
+            poll.register(self.report, select.POLLIN)
+            with contextlib.suppress(BlockingIOError):
+                if poll.poll(left * 1000) and not os.read(self.report, 4096):
                     return
-            except ChildProcessError:
-                return
-            time.sleep(0.0005)
 
     def _run(self, control: int, report: int) -> None:
         """Run the scribe in the forked process; never returns."""
@@ -211,6 +210,8 @@ class ScribeProcess:
         except BaseException:
             sys.excepthook(*sys.exc_info())
         finally:
+            with contextlib.suppress(OSError):
+                _let_go(report)
             os._exit(code)
 
     def _channels(self, report: int) -> list[OutputChannel]:
@@ -301,3 +302,16 @@ def open_channels(
             channel.transcriber.close()
         raise
     return channels
+
+
+def _let_go(report: int) -> None:
+    """Close all that others wait for, and ``report`` last: the process's end may take the kernel longer.
+
+    It gives watches of folders up, which takes some 10 ms.
+    """
+    for name in os.listdir("/proc/self/fd"):
+        path = "/proc/self/fd/" + name
+        with contextlib.suppress(OSError):
+            if int(name) > 2 and int(name) != report and os.readlink(path) != "anon_inode:inotify":
+                os.close(int(name))
+    os.close(report)

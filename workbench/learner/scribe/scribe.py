@@ -243,6 +243,9 @@ class Scribe:
         command, _, rest = line.partition(" ")
         if command == "finish":
             self._output_saved = False
+            if self._finishing_since is None:
+                for channel in self._channels:
+                    channel.transcriber.leave_watches()
             self._finishing_since = time.monotonic()
         elif command == "give-up":
             self._given_up = True

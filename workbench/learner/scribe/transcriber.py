@@ -213,6 +213,16 @@ class Transcriber:
         for collector in self._collectors or ():
             collector.search()
 
+    def leave_watches(self) -> None:
+        """Have the kernel give up the collectors' watches when this process ends, and not when they are closed.
+
+        That takes it some 10 ms, in which others would wait for what is done between.
+        """
+        found = {collector.descriptor for collector in self._collectors or ()}  # they may share one
+        for descriptor in found:
+            if descriptor is not None:
+                os.dup(descriptor)
+
     def give_up_collecting(self) -> None:
         """Go on without collectors; what is given to :meth:`add` is still written."""
         self._collectors = []
@@ -345,7 +355,7 @@ class Transcriber:
         from workbench.learner.collectors.plain import PlainCollector
 
         context = collectors.Context.from_launch(self.launch.document, self._folder)
-        made = collectors.make(self.launch.metrics, context)
+        made = collectors.make(self.launch.metrics, context, is_over=self._ending)
         # The plain one collects nothing and never has a cursor: waiting for one would take all records.
         self._cursors = self._last_cursors({collector.name for collector in made} - {PlainCollector.name})
         for collector in made:

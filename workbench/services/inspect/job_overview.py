@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import FabricError, UnknownName
-from workbench.learner.journal.launch_document import PREEMPT
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
@@ -81,6 +80,8 @@ class AttemptOverview:
     @property
     def outcome(self) -> str:
         """Its state in a word; an attempt that made room for another job has not failed."""
+        from workbench.learner.journal.launch_document import PREEMPT
+
         return "preempted" if self.row.exit_by == PREEMPT else self.row.state.lower()
 
 
