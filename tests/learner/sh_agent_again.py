@@ -116,6 +116,7 @@ NOT_PROMISED: dict[str, str] = {
     "test_a_learner_whose_guard_is_killed_is_ended_and_lost_to_the_platform": _LOST,
     "test_a_learner_whose_guard_is_killed_stops_the_others": _LOST,
     "test_a_learner_whose_folder_is_removed_ends_without_its_guard_too": _LOST,
+    "test_a_learner_without_others_decides_though_its_decision_was_lost_with_the_power": _INSIDE,
     "test_a_lines_time_is_when_it_was_printed": _READER,
     "test_a_request_that_nothing_can_take_names_its_file": _INSIDE,
     "test_a_script_that_needs_a_file_waits_for_room": _HAND,
