@@ -62,6 +62,20 @@ def test_the_workers_line_counts_and_not_the_table_of_torchrun(tmp_path: Path) -
     assert failure(tmp_path, f"step 1\nKeyError: 'x'\n{TORCHRUN}")[0] == ": KeyError: 'x'"
 
 
+def test_what_torchrun_says_of_other_workers_is_not_the_reason(tmp_path: Path) -> None:
+    printed = (
+        "W1127 16:20:30 507 torch/distributed/run.py:852] Setting OMP_NUM_THREADS to be 1 for each process\n"
+        "step 1\n"
+        '  File "/env/lib/python3.12/site-packages/torch/distributed/elastic/multiprocessing/errors/__init__.py"\n'
+        "ValueError: no such batch\n"
+        "W1127 16:20:34 507 torch/distributed/elastic/multiprocessing/api.py:1010] Sending process 536 SIGTERM\n"
+    )
+
+    assert failure(tmp_path, printed + TORCHRUN)[0] == ": ValueError: no such batch"
+    old = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0\n"
+    assert failure(tmp_path, f"KeyError: 1\n{old}Failures:\n")[0] == ": KeyError: 1"
+
+
 def test_torchruns_own_failure_is_the_reason_where_no_worker_printed_anything(tmp_path: Path) -> None:
     assert failure(tmp_path, TORCHRUN)[0].startswith(": traceback : To enable")
 

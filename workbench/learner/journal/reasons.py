@@ -28,8 +28,8 @@ _GPU_LOST = ("Failed to initialize NVML", "Can't initialize NVML")
 _GPU_IS_FULL = ("CUDA out of memory", "OutOfMemoryError", "RESOURCE_EXHAUSTED", "ALLOC_FAILED")
 """What PyTorch, JAX, TensorFlow, cuBLAS and cuDNN say when a GPU's memory does not suffice."""
 
-_TORCHRUN = ("torch.distributed.elastic", "torch/distributed/elastic", "torch/distributed/run")
-"""What torchrun's own lines have, which it prints after those of the worker that failed."""
+_TORCHRUN = re.compile(r"torch[./]distributed[./]elastic[./]multiprocessing[./]api")
+"""What torchrun's own lines have, as it stops workers and says which one failed; a table follows them."""
 
 _ESCAPES = re.compile(
     r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
@@ -164,10 +164,10 @@ def with_last_line(why: dict[str, Any], folder: str, name: str, *, has_gpus: boo
 
 
 def _telling_line(lines: list[str]) -> str:
-    """Return the last line that is no rule; where torchrun ended, the last of its workers' lines: it prints a table."""
-    own = next((at for at, line in enumerate(lines) if any(mark in line for mark in _TORCHRUN)), len(lines))
-    for line in reversed(lines[:own] or lines):
-        if line.strip("=-_~#+|\u2500\u2501\u2550 "):
+    """Return the last line that is no rule; where torchrun says that a worker failed, the last before that."""
+    ends = (at for at, line in enumerate(lines) if _TORCHRUN.search(line) and "failed (exitcode" in line)
+    for line in reversed(lines[: next(ends, len(lines))] or lines):
+        if line.strip("=-_~#+|\u2500\u2501\u2550 ") and not _TORCHRUN.search(line):
             return line
     return ""
 

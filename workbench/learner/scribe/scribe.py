@@ -243,7 +243,8 @@ class Scribe:
         command, _, rest = line.partition(" ")
         if command == "finish":
             self._output_saved = False
-            if self._finishing_since is None:
+            # Where results are stored first, this process stays, and would keep one of the user's few instances.
+            if self._finishing_since is None and not (self._launch.stores or self._launch.retention):
                 for channel in self._channels:
                     channel.transcriber.leave_watches()
             self._finishing_since = time.monotonic()
