@@ -15,6 +15,7 @@ import pytest
 
 from backends.contract.prompts import CREDENTIALS
 from tests.support.folders import KEPT, KEPT_PREFIXES, REAL_HOME, make_folder
+from tests.support.forked import FORKS
 from tests.support.kept_agents import agents_removed as agents_removed
 from tests.support.waiting import PATIENCE, patience
 from workbench.paths import Home
@@ -36,11 +37,16 @@ hypothesis.settings.load_profile("fabric")
 
 
 def pytest_configure() -> None:
-    """Take signals that a background shell or nohup told us to ignore: what is tested would inherit that."""
+    """Take signals that a background shell or nohup told us to ignore: what is tested would inherit that.
+
+    Until all tests are collected no garbage is looked for: importing them makes many objects and leaves few.
+    """
+    gc.disable()
     defaults = dict.fromkeys((signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM), signal.SIG_DFL)
     for number, handler in (defaults | {signal.SIGINT: signal.default_int_handler}).items():
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+    FORKS.take_over_controllers()
 
 
 @pytest.hookimpl(trylast=True)
@@ -61,6 +67,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,7 +5,8 @@ command does most of the time in tests that start one, and half of the gate's co
 as a program is tried where :meth:`Fabric.start` and the terminals start it.
 
 A controller that such a command starts is forked likewise, and shows the words and the environment of one that was
-started as a program. It is as one started by hand and by the screens, where it is a program.
+started as a program; so is one that a test's own process starts as a client. How a controller starts as a program is
+tried where :func:`tests.support.controllers.controller` and commands that are programs start it.
 """
 
 from __future__ import annotations
@@ -143,6 +144,10 @@ class Forks:
         atexit.register(self.end)
         return line
 
+    def take_over_controllers(self) -> None:
+        """Have controllers that this process starts as a client forked there, too."""
+        Controllers(lambda request, line: self.ask(request, [line]), self.can_run).take_over()
+
     def end(self) -> None:
         """End the process that forks."""
         if self._server and self._line:
@@ -244,6 +249,9 @@ def main() -> None:
                     if received is None:
                         return
                     request, (*streams, reply) = received
+                    if "files" in request:
+                        fork(reply, lambda request=request: _be_controller(request))  # type: ignore[misc]
+                        continue
                     fork(reply, lambda request=request, streams=streams: _be_command(request, streams, asks))  # type: ignore[misc]
                     for descriptor in streams:
                         os.close(descriptor)
@@ -301,7 +309,11 @@ def _be_command(request: dict[str, Any], streams: list[int], asks: socket.socket
         os.dup2(descriptor, number)
         os.close(descriptor)
     _become(request)
-    _Controllers(asks).take_over()
+    started_with = read_at_start(os.environ)
+    Controllers(
+        lambda asked, line: _send(asks, asked, line),
+        lambda environment: read_at_start(environment) == started_with,
+    ).take_over()
     from fabric_workbench import command
 
     command()
@@ -328,19 +340,27 @@ def _become(request: dict[str, Any]) -> None:
     sys.orig_argv[:] = [sys.executable, *request["argv"]]
 
 
-class _Controllers:
-    """The controllers that a command starts: they are forked here, and seem to be its children."""
+class Controllers:
+    """The controllers that a process starts as a client: they are forked, and seem to be its children.
 
-    def __init__(self, asks: socket.socket) -> None:
-        self._asks = asks
+    Args:
+        ask: has a controller forked, and gives it a descriptor for its pid and, at its end, its exit code.
+        can_run: says whether one of such an environment can be forked.
+    """
+
+    def __init__(
+        self, ask: Callable[[dict[str, Any], int], None], can_run: Callable[[Mapping[str, str]], bool]
+    ) -> None:
+        self._ask = ask
         self._spawn = os.posix_spawn
         self._wait = os.waitpid
         self._lines: dict[int, int] = {}
         """What says how each ended, by its pid."""
-        self._started_with = read_at_start(os.environ)
+        self._can_run = can_run
+        self._python = sys.executable
 
     def take_over(self) -> None:
-        """Take the place of the calls with which a command starts a process and waits for it."""
+        """Take the place of the calls with which a client starts a process and waits for it."""
         os.posix_spawn = self.spawn  # type: ignore[assignment]  # it takes what a command calls it with
         os.waitpid = self.wait
 
@@ -348,15 +368,17 @@ class _Controllers:
         self, path: str, argv: list[str], env: Mapping[str, str], **options: Any
     ) -> int:  # the options of posix_spawn
         """Start a process as ``os.posix_spawn`` does."""
-        if not (len(argv) > 2 and argv[2].endswith(CONTROLLER) and read_at_start(env) == self._started_with):
+        is_controller = path == self._python and len(argv) > 2 and argv[2].endswith(CONTROLLER)
+        if not (is_controller and self._can_run(env)):
             return self._spawn(path, argv, env, **options)
         os.umask(mask := os.umask(0o077))
         request = {"argv": list(argv), "env": dict(env), "cwd": str(Path.cwd()), "umask": mask}
         files = [action[1:] for action in options["file_actions"]]
         line, theirs = os.pipe()
-        body = json.dumps({**request, "files": files}).encode()
-        self._asks.sendmsg([body], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs]))])
-        os.close(theirs)
+        try:
+            self._ask({**request, "files": files}, theirs)
+        finally:
+            os.close(theirs)
         pid: int = _ENDED.unpack(_read(line, _ENDED.size))[0]
         self._lines[pid] = line
         return pid
@@ -394,6 +416,12 @@ def _be_controller(request: dict[str, Any]) -> NoReturn:
 
     end_process(control(argv[3:]))
     sys.exit()
+
+
+def _send(asks: socket.socket, request: dict[str, Any], line: int) -> None:
+    """Ask the process that forks, from a command that it has forked, for a controller."""
+    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [line]))
+    asks.sendmsg([json.dumps(request).encode()], [rights])
 
 
 def _redirect(number: int, *action: Any) -> None:
