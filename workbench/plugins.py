@@ -21,9 +21,8 @@ def plugins(group: str) -> Mapping[str, str]:
 
     Nothing is imported. Of two distributions that give one name, the first one on the path counts.
     """
-    if any(os.path.isfile(folder) for folder in sys.path):  # noqa: PTH113 - a text, and quick
-        return _from_metadata(group)
-    return _installed(tuple(sys.path)).get(group, {})
+    folders = tuple(sys.path)
+    return _from_metadata(group) if _has_archive(folders) else _installed(folders).get(group, {})
 
 
 def load_plugin(value: str) -> Any:  # what it is, is for the caller to check
@@ -65,6 +64,12 @@ def _from_metadata(group: str) -> dict[str, str]:
     from importlib.metadata import entry_points
 
     return {entry.name: entry.value for entry in entry_points(group=group)}
+
+
+@cache
+def _has_archive(folders: tuple[str, ...]) -> bool:
+    """Say whether one of them is a file; what a runner can do is asked for each job in each turn of the controller."""
+    return any(os.path.isfile(folder) for folder in folders)  # noqa: PTH113 - a text, and quick
 
 
 @cache

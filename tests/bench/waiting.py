@@ -1,4 +1,4 @@
-"""How fast a host hands one GPU from job to job, and what jobs cost that wait there."""
+"""How fast a host hands one GPU from job to job, what jobs cost that wait there, and a decision over many of them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from pathlib import Path
 import psutil
 
 from tests.bench.harness import FABRIC, Row, fresh_home
+from tests.quick.controller.long_queue import KINDS, LongQueue
 from tests.stubs import Gpus, nvml_library
 
 JOBS = 40
 MANY_JOBS = 100
 """So many of a home wait at a host."""
 
+LONG_QUEUE_JOBS = 10_000
 WATCHED_SECONDS = 20.0
 LAST_SECONDS = 60.0
 _START = """
@@ -32,8 +34,8 @@ for _ in range(int(sys.argv[1])):
 
 
 def rows() -> list[Row]:
-    """Measure the gap between two jobs with the controller there and killed, then what a hundred cost that wait."""
-    return [_gap_row("controller up"), _gap_row("no controller"), *_cost_rows()]
+    """Measure the gap between two jobs with the controller there and killed, then what those cost that wait."""
+    return [_gap_row("controller up"), _gap_row("no controller"), *_cost_rows(), *map(_decision_row, KINDS)]
 
 
 def _gap_row(who: str) -> Row:
@@ -78,6 +80,17 @@ def _cost_rows() -> list[Row]:
         Row(f"{what}, memory", megabytes, "MB", "", None, "<= 50 MB", megabytes <= 50),
         Row(f"{what}, CPU", percent, "% of a core", "", None, "<= 1 %", percent <= 1),
     ]
+
+
+def _decision_row(kind: str) -> Row:
+    queue = LongQueue(LONG_QUEUE_JOBS, kind)
+    taken = []
+    for _ in range(5):
+        began = time.process_time()
+        queue.evaluate()
+        taken.append(1e3 * (time.process_time() - began))
+    what = f"{LONG_QUEUE_JOBS:,} jobs that wait {kind}: which may start, CPU"
+    return Row(what, min(taken), "ms", "", None, "<= 50 ms", min(taken) <= 50)
 
 
 def _kill(environment: Mapping[str, str]) -> None:

@@ -103,6 +103,14 @@ class QueueVerdict:
     never: str = ""
     """Why it can never start; the job fails then."""
 
+    @property
+    def decisive(self) -> tuple[bool, str, bool, bool, str, str]:
+        """What is decided by. What its host is given with a job is looked up once that is launched.
+
+        Of a sweep that changes for each job that waits whenever another one starts.
+        """
+        return (self.start, self.reason, self.hand_over, self.wait is not None, self.note, self.never)
+
 
 def schedule(
     capacity: Capacity, running: Sequence[SlotRequest], waiting: Sequence[SlotRequest], now_us: int = 0
@@ -117,15 +125,19 @@ def schedule(
     """
     holders = list(running)
     verdicts: dict[str, QueueVerdict] = {}
-    ahead: dict[str, SlotRequest] = {}
+    behind: dict[str, QueueVerdict] = {}
     for slot_request in sorted(waiting, key=lambda one: one.order):
-        verdict = _verdict(capacity, holders, ahead, slot_request, now_us)
+        kinds = _kinds(slot_request)
+        # Thousands may wait behind one.
+        verdict = next((behind[kind] for kind in kinds if kind in behind), None)
+        verdict = verdict or _verdict(capacity, holders, slot_request, now_us)
         verdicts[slot_request.job_id] = verdict
         if verdict.start:
             holders.append(slot_request)
             continue
-        for kind in _kinds(slot_request):
-            ahead.setdefault(kind, slot_request)
+        for kind in kinds:
+            if kind not in behind:
+                behind[kind] = QueueVerdict(False, f"waits behind {slot_request.job_id}, which goes first")
     return verdicts
 
 
@@ -148,13 +160,10 @@ class LineAdmission:
 def _verdict(
     capacity: Capacity,
     holders: Sequence[SlotRequest],
-    ahead: Mapping[str, SlotRequest],
     slot_request: SlotRequest,
     now_us: int,
 ) -> QueueVerdict:
-    for kind in _kinds(slot_request):
-        if kind in ahead:
-            return QueueVerdict(False, f"waits behind {ahead[kind].job_id}, which goes first")
+    """Return the verdict of a job that waits behind no other one."""
     if slot_request.slots:
         turn = slot_request.turn
         if turn is not None and not turn.start and (turn.others_ahead or turn.is_special):
@@ -186,7 +195,9 @@ def _verdict(
 
 
 def _kinds(slot_request: SlotRequest) -> tuple[str, ...]:
-    return tuple(kind for kind in ("slots", "cpus") if getattr(slot_request, kind))
+    if slot_request.slots:
+        return ("slots", "cpus") if slot_request.cpus else ("slots",)
+    return ("cpus",) if slot_request.cpus else ()
 
 
 def _named(holders: Sequence[SlotRequest], kind: str, have: str) -> str:

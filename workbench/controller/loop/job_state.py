@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from runners.interface import AttemptRef, HostGates, HostRestarts, HostWait, LearnerRef, LearnerStatus
 from runners.registry import capabilities_of
@@ -109,6 +110,10 @@ class TrackedJob:
     """Why the attempt waits until then."""
     launching_wait: HostWait | None = None
     """What the launch under way gives it to its host for; None where it is to start it."""
+    made_request: tuple[object, ...] = ()
+    """What the last request for slots was made of, while it was QUEUED, and the request."""
+    made_entry: tuple[object, ...] = ()
+    """The same of the last entry in its host's queue."""
 
     @classmethod
     def load(cls, row: JobRow, spec: JobSpec, home: str, known: Sequence[LearnerRow] = ()) -> TrackedJob:
@@ -254,7 +259,18 @@ class TrackedJob:
         return self.spec.at_most is not None and SWEEP_LABEL in self.row.labels
 
     def slot_request(self) -> SlotRequest:
-        """Return the slots and CPUs that the job needs: none once its commands are over and it stores results."""
+        """Return the slots and CPUs that the job needs: none once its commands are over and it stores results.
+
+        The same object as before for one that is QUEUED and has not changed: each decision asks all that wait.
+        """
+        if self.row.state is not State.QUEUED:
+            return self._slot_request()
+        made_of = (self.row, self.spec, self.position, self.busy, self.is_handed_over)
+        if not _are_same(made_of, self.made_request):
+            self.made_request = (*made_of, self._slot_request())
+        return cast(SlotRequest, self.made_request[-1])
+
+    def _slot_request(self) -> SlotRequest:
         is_over = self.row.state is State.STORING and not self._is_followed
         count = 0 if is_over else self.spec.learners
         cpus, slots = (self.spec.cpus or 0.0) * count, self.spec.gpus * count
@@ -284,18 +300,23 @@ class TrackedJob:
         return started_us + int(limit * 1e6)
 
     def line_entry(self) -> LinedUpJob:
-        """Return the job as it waits for GPUs in its host's queue."""
-        spec = self.spec
-        return LinedUpJob(
-            job=self.row.id,
-            gpus=spec.gpus * spec.learners,
-            each=spec.gpus,
-            priority=spec.priority,
-            position=self.position_in_line,
-            max_runtime_seconds=spec.longest_seconds,
-            tries=self.tries,
-            gates=self.gates if self.is_handed_over and self.has_gates else None,
-        )
+        """Return the job as it waits for GPUs in its host's queue; the same object as before where nothing changed."""
+        gates = self.gates if self.is_handed_over and self.has_gates else None
+        made_of = (self.row.id, self.spec, self.position, self.tries, gates)
+        if not _are_same(made_of, self.made_entry):
+            spec = self.spec
+            entry = LinedUpJob(
+                job=self.row.id,
+                gpus=spec.gpus * spec.learners,
+                each=spec.gpus,
+                priority=spec.priority,
+                position=self.position_in_line,
+                max_runtime_seconds=spec.longest_seconds,
+                tries=self.tries,
+                gates=gates,
+            )
+            self.made_entry = (*made_of, entry)
+        return cast(LinedUpJob, self.made_entry[-1])
 
     def wait_at_host(self) -> HostWait | None:
         """Return what a launch is to give the attempt to its host for; None where it is to start what it can.
@@ -322,6 +343,11 @@ class TrackedJob:
     def _has_begun(self) -> bool:
         """Say whether some learner does not wait any more."""
         return any(not (one.waits or one.cut_off or never_began(one)) for one in self.statuses.values())
+
+    @property
+    def order(self) -> tuple[float, float, int]:
+        """What jobs of one home are sorted by: that of :meth:`slot_request`, which takes longer to make."""
+        return (-self.spec.priority, self.position_in_line, self.row.seq)
 
     @property
     def position_in_line(self) -> float:
@@ -518,6 +544,11 @@ class TrackedJob:
 
     def _ref(self, learner: int) -> LearnerRef:
         return LearnerRef(self.home, self.row.id, self.row.attempt, learner)
+
+
+def _are_same(parts: tuple[object, ...], known: tuple[object, ...]) -> bool:
+    """Say whether what a value was made of is still the same; rows are not compared field by field."""
+    return bool(known) and all(map(operator.is_, parts, known))
 
 
 def _is_worth_a_row(status: LearnerStatus) -> bool:

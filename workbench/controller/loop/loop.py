@@ -26,6 +26,7 @@ from workbench.controller.decide.messages import (
 from workbench.controller.decide.model import Action, CancelLaunch, Purge, Stop, Untrack
 from workbench.controller.decide.reconcile import decide, is_alive
 from workbench.controller.decide.restarts import backoff_seconds
+from workbench.controller.decide.scheduler import QueueVerdict
 from workbench.controller.loop.actions import ActionExecutor
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.event_handler import EventHandler
@@ -389,15 +390,15 @@ class Loop:
         return self._context.queue_stale or (self._queue_at is not None and now >= self._queue_at)
 
     def _evaluate_queue(self) -> set[str]:
-        """Evaluate the queue; return the jobs whose verdict changed."""
+        """Evaluate the queue; return the jobs for which that decides something."""
         self._context.queue_stale = False
-        before = {tracked.row.id: tracked.verdict for tracked in self._context.jobs.values()}
-        self._queue_at = self._queue.evaluate()
-        return {
-            tracked.row.id
+        before = [
+            (tracked, tracked.verdict)
             for tracked in self._context.jobs.values()
-            if tracked.row.state in BEFORE_THE_COMMAND and tracked.verdict != before[tracked.row.id]
-        }
+            if tracked.row.state in BEFORE_THE_COMMAND
+        ]
+        self._queue_at = self._queue.evaluate()
+        return {tracked.row.id for tracked, verdict in before if _is_news(tracked.verdict, verdict)}
 
     def _settle(self, job_id: str) -> None:
         """Decide and execute until there is nothing to do for a job now."""
@@ -620,3 +621,10 @@ class Loop:
             recent = {line: at for line, at in self._logged_at.items() if now < at + SAME_LINE_SECONDS}
             self._logged_at = recent | {text: now}
             self._log.say(text)
+
+
+def _is_news(verdict: QueueVerdict | None, before: QueueVerdict | None) -> bool:
+    """Say whether a job is to be looked at for its new verdict."""
+    if verdict is None or before is None:
+        return verdict is not before
+    return verdict is not before and verdict.decisive != before.decisive

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from workbench.controller.decide.scheduler import (
     LineAdmission,
     LinedUpJob,
     QueueVerdict,
+    SlotRequest,
     schedule,
 )
 from workbench.controller.loop.context import ControllerContext
@@ -50,6 +52,11 @@ CLOCK_SECONDS: Final = 30.0
 """How long at most until the time of day is read again for jobs that wait for one: it may be set meanwhile."""
 
 
+NO_GATES: Final = HostGates()
+"""Those of a job that nothing holds back: one object for all."""
+
+_order: Final = attrgetter("order")
+
 _BEHIND_LAUNCH: Final = "waits for CPUs, some of which a job takes that is just being launched"
 
 
@@ -63,6 +70,7 @@ class Gates:
         self._context = context
         self.out_of_reach: list[TrackedJob] = []
         """Jobs that are given to their host once it answers."""
+        self._launching: dict[str, bool] = {}
 
     def hold(self, waiting: Sequence[TrackedJob]) -> tuple[list[TrackedJob], float | None]:
         """Set the verdict of the jobs that are held back, and look when the next of them may begin by the clock.
@@ -70,15 +78,17 @@ class Gates:
         Return the others, those that go first before the rest, and when to look again. Those that their hosts have
         already are among both.
         """
-        self.out_of_reach = []
+        self.out_of_reach, self._launching = [], {}
         at_hosts = _count_at_hosts(waiting)
-        ahead = _count_ahead(self._context.jobs.values())
-        one_by_one = _are_prepared_alone(self._context.jobs.values())
+        prepared = [one for one in self._context.jobs.values() if one.row.state in PREPARING]
+        ahead = _count_ahead(prepared)
+        one_by_one = _are_prepared_alone(prepared)
         sweeps = self._sweeps()
+        held_back = _HeldBack()
         free: list[TrackedJob] = []
         remaining_us: int | None = None
         now = now_us()
-        for tracked in sorted(waiting, key=lambda one: one.slot_request().order):
+        for tracked in sorted(waiting, key=_order):
             if tracked.is_handed_over and tracked.stop_sent is not None:
                 continue  # what it is being stopped for still holds
             verdict, gates = self._behind_others(tracked)
@@ -95,17 +105,17 @@ class Gates:
                 remaining_us = left_us if remaining_us is None else min(left_us, remaining_us)
             if not gates.are_closed and tracked.gates is not None and tracked.gates.are_closed:
                 tracked.stays_here = False  # what its preparation lacked may be there now
-            sweep = sweeps.get(_sweep(tracked))
+            name = _sweep(tracked)
+            sweep = sweeps.get(name)
             if sweep is not None and tracked.spec.at_most is not None:
-                gates = HostGates(gates.begin_us, gates.after, sweep.limit_of(tracked))
+                gates = sweep.limited(gates, tracked)
                 verdict = verdict or sweep.admit(tracked)
             tracked.gates = gates
             if verdict is not None and not verdict.never:
-                is_given = _sweep(tracked) not in one_by_one
-                is_given = is_given and self._goes_ahead(tracked, gates, at_hosts, ahead)
+                is_given = name not in one_by_one and self._goes_ahead(tracked, gates, at_hosts, ahead)
                 if is_given and tracked.is_limited and tracked.spec.at_most == 1:
-                    one_by_one.add(_sweep(tracked))
-                verdict = QueueVerdict(False, verdict.reason, is_given, HostWait(verdict.reason, gates))
+                    one_by_one.add(name)
+                verdict = held_back.verdict(verdict.reason, gates, is_given=is_given)
             if verdict is None:
                 free.append(tracked)
             else:
@@ -119,7 +129,7 @@ class Gates:
 
         Of CPUs nobody knows whether they were to have them: their host sees whether they are free.
         """
-        sweeps = self._sweeps()
+        sweeps = self._sweeps() if unjudged else {}
         for tracked in unjudged:
             self._judge_anew(tracked, sweeps)
 
@@ -142,6 +152,8 @@ class Gates:
 
     def _behind_others(self, tracked: TrackedJob) -> tuple[QueueVerdict | None, HostGates]:
         """Return the verdict of the first job that holds one back, with the gates that all of them are."""
+        if not tracked.spec.after:
+            return None, NO_GATES
         first: QueueVerdict | None = None
         closed: list[Predecessor] = []
         for dependency in tracked.spec.after:
@@ -157,7 +169,7 @@ class Gates:
                 first = verdict
             if row is not None:
                 closed.append(self._predecessor(row, known, may_fail=may_fail))
-        return first, HostGates(after=tuple(closed))
+        return first, HostGates(after=tuple(closed)) if closed else NO_GATES
 
     def _predecessor(self, row: JobRow, known: TrackedJob | None, *, may_fail: bool) -> Predecessor:
         """Return the last attempt of a job that holds others back."""
@@ -192,7 +204,7 @@ class Gates:
             return False
         if any(self._reads_files_of(one, tracked) for one in gates.after):
             return False
-        if tracked.spec.cpus and _prepares_with_cpus(self._context.jobs.values(), machine):
+        if tracked.spec.cpus and self._is_launching(machine):
             return False
         if tracked.launch_unreachable or tracked.unreachable:
             self.out_of_reach.append(tracked)
@@ -200,6 +212,12 @@ class Gates:
         at_hosts[kind] += 1
         ahead[machine] += 1
         return True
+
+    def _is_launching(self, machine: str) -> bool:
+        """Say whether jobs with CPUs are being launched at a machine, which is looked up once for all that wait."""
+        if machine not in self._launching:
+            self._launching[machine] = _prepares_with_cpus(self._context.jobs.values(), machine)
+        return self._launching[machine]
 
     def _is_seen(self, predecessor: Predecessor, tracked: TrackedJob) -> bool:
         """Say whether the host of a job sees how the learners of a job before it end."""
@@ -244,6 +262,22 @@ class Gates:
         }
 
 
+class _HeldBack:
+    """Makes the verdicts of jobs that are held back, the same object for all that follow each other with the same."""
+
+    def __init__(self) -> None:
+        self._gates: HostGates | None = None
+        self._verdict = QueueVerdict(False)
+
+    def verdict(self, reason: str, gates: HostGates, *, is_given: bool) -> QueueVerdict:
+        """Return the verdict of a job that waits behind these gates, and may be given to its host."""
+        last = self._verdict
+        if gates is not self._gates or last.hand_over is not is_given or last.reason != reason:
+            self._gates = gates
+            self._verdict = last = QueueVerdict(False, reason, is_given, HostWait(reason, gates))
+        return last
+
+
 class _Sweep:
     """The open jobs of a sweep: how many are under way, and whether its host starts those that wait.
 
@@ -268,6 +302,8 @@ class _Sweep:
         )
         self._completed: dict[AttemptRef, bool] = {}
         self._limits: dict[int, SweepLimit] = {}
+        self._alone: dict[int, HostGates] = {}
+        self._over: dict[tuple[int, bool], QueueVerdict] = {}
 
     def _is_blocked(self, tracked: TrackedJob) -> bool:
         """Say whether a job at its host comes after one that has to be started from here first.
@@ -296,11 +332,24 @@ class _Sweep:
         self._count += 1
         is_its_hosts = self._is_of_one_host and self._has_some_at_host and not tracked.is_handed_over
         if is_over or is_its_hosts:
-            whose = "sweep" if tracked.row.parent is None else "search"
-            return QueueVerdict(False, f"waits: {at_most} of its {whose} may run at once")
+            kind = (at_most, tracked.row.parent is None)
+            if kind not in self._over:
+                whose = "sweep" if tracked.row.parent is None else "search"
+                self._over[kind] = QueueVerdict(False, f"waits: {at_most} of its {whose} may run at once")
+            return self._over[kind]
         if not tracked.is_handed_over:
             self._started.append(tracked.attempt)
         return None
+
+    def limited(self, gates: HostGates, tracked: TrackedJob) -> HostGates:
+        """Return the gates of a job with the limit of its sweep, the same object for many that have no others."""
+        limit = self.limit_of(tracked)
+        if gates is not NO_GATES or limit is None:
+            return gates if limit is None else HostGates(gates.begin_us, gates.after, limit)
+        known = self._alone.get(limit.at_most)
+        if known is None or known.limit is not limit:
+            known = self._alone[limit.at_most] = HostGates(limit=limit)
+        return known
 
     def limit_of(self, tracked: TrackedJob) -> SweepLimit | None:
         """Return the limit as the job's host counts it; None where the host does not see all of the sweep.
@@ -312,6 +361,8 @@ class _Sweep:
             return None
         known = tracked.gates.limit if tracked.is_handed_over and tracked.gates is not None else None
         limit = self._limit(at_most)
+        if known is None and not tracked.is_launched:
+            return limit
         if tracked.attempt in limit.others:
             limit = replace(limit, others=tuple(one for one in limit.others if one != tracked.attempt))
         if known is None or (known.sweep, known.at_most) != (limit.sweep, limit.at_most):
@@ -513,10 +564,6 @@ class HostLine:
         again = ASK_AGAIN_SECONDS if is_shared else HOLDERS_SECONDS if found.holders else None
         self.ask_at = None if again is None else now + again
 
-    def has(self, tracked: TrackedJob) -> bool:
-        """Return whether the host was told of a job, or need not be."""
-        return not tracked.spec.gpus or any(entry.job == tracked.row.id for entry in self.lined_up)
-
     def due(self, line_up: LineUp, now: float) -> float | None:
         """Return when the host is to be asked: now if others wait than those who lined up, or stand elsewhere."""
         waiting = {*line_up.waiting, *line_up.handed_over}
@@ -541,10 +588,16 @@ class JobQueue:
         """Set the verdict of every job that waits; return when to evaluate again even if nothing happens."""
         waiting: dict[str, list[TrackedJob]] = {}
         running: dict[str, list[TrackedJob]] = {}
-        jobs = self._context.jobs.values()
-        queued = [one for one in jobs if one.row.state is State.QUEUED]
-        if unjudged := [one for one in jobs if one.row.state in PREPARING and one.verdict is None]:
-            self._gates.judge_anew(unjudged)
+        queued, unjudged = [], []
+        for tracked in self._context.jobs.values():
+            state = tracked.row.state
+            if state is State.QUEUED:
+                queued.append(tracked)
+            elif state not in TERMINAL:
+                running.setdefault(tracked.row.target.machine, []).append(tracked)
+                if state in PREPARING and tracked.verdict is None:
+                    unjudged.append(tracked)
+        self._gates.judge_anew(unjudged)
         free, looks_again_at = self._gates.hold(queued)
         for tracked in free:
             waiting.setdefault(tracked.row.target.machine, []).append(tracked)
@@ -553,9 +606,6 @@ class JobQueue:
         for tracked in queued:
             if tracked.is_handed_over and tracked.row.id not in are_free:
                 held.setdefault(tracked.row.target.machine, []).append(tracked)
-        for tracked in jobs:
-            if tracked.is_launched and not tracked.is_handed_over:
-                running.setdefault(tracked.row.target.machine, []).append(tracked)
         times = [
             self._queue(waiting.get(machine, []), running.get(machine, []), held.get(machine, []))
             for machine in dict.fromkeys((*waiting, *held))
@@ -622,9 +672,10 @@ class JobQueue:
         """
         now = self._context.now()
         ready, times = [], []
+        wanted: dict[str, SlotRequest] = {}
         line = LineAdmission([one.slot_request() for one in running if one.operation is Operation.LAUNCH])
         for tracked in waiting:
-            slot_request = tracked.slot_request()
+            slot_request = wanted[tracked.row.id] = tracked.slot_request()
             if tracked.is_handed_over:
                 ready.append(tracked)
             elif not (slot_request.cpus or slot_request.slots or tracked.launch_unreachable):
@@ -642,7 +693,7 @@ class JobQueue:
         retries = [at for tracked in ready if tracked.busy and (at := tracked.busy_until) is not None]
         unreachable = [tracked for tracked in ready if tracked.launch_unreachable]
         host_line = self._line(machine, [*ready, *held])
-        line_up = _line_up([*ready, *held], running)
+        line_up = _line_up(sorted([*ready, *held], key=_order) if held else ready, running)
         if host_line is not None and (due := host_line.due(line_up, now)) is not None:
             retries.append(due)
         if (ready and known is None) or unreachable or any(at <= now for at in retries):
@@ -661,20 +712,32 @@ class JobQueue:
         elif known is not None and known.capacity is not None:
             holding = [one.slot_request() for one in running]
             turns = {} if host_line is None else host_line.turns
-            asking = [replace(one.slot_request(), turn=turns.get(one.row.id)) for one in ready]
-            verdicts = schedule(known.capacity, holding, asking, now_us())
+            for job_id in wanted.keys() & turns.keys():
+                wanted[job_id] = replace(wanted[job_id], turn=turns[job_id])
+            verdicts = schedule(known.capacity, holding, [wanted[one.row.id] for one in ready], now_us())
+            is_told = set() if host_line is None else {entry.job for entry in host_line.lined_up}
             for tracked in ready:
                 # One that the host has not heard of yet would come last of all when it takes its GPUs.
-                is_unknown = host_line is not None and not host_line.has(tracked)
+                is_unknown = (
+                    host_line is not None and bool(tracked.spec.gpus) and tracked.row.id not in is_told
+                )
                 verdict = verdicts[tracked.row.id]
                 if verdict.reason == AT_ITS_HOST:
                     verdict = replace(verdict, reason=_busy_reason(tracked, known) or AT_ITS_HOST)
                 tracked.verdict = None if is_unknown else verdict
-            self._hand_over(ready, held, known.capacity.cpus - sum(one.cpus for one in holding))
+            self._hand_over(ready, held, wanted, known.capacity.cpus - sum(one.cpus for one in holding))
         return min((at for at in times if at > now), default=None)
 
-    def _hand_over(self, ready: Sequence[TrackedJob], held: Sequence[TrackedJob], free_cpus: float) -> None:
+    def _hand_over(
+        self,
+        ready: Sequence[TrackedJob],
+        held: Sequence[TrackedJob],
+        requests: Mapping[str, SlotRequest],
+        free_cpus: float,
+    ) -> None:
         """Have the first of those that wait for GPUs or CPUs given to their host, which starts them whatever we do.
+
+        They come in their order.
 
         Whoever asks for CPUs is not given past one before it that stays here. Two who start jobs would give the same
         CPUs away: one that could start now is given to its host, too, if it and what waits there do not fit together.
@@ -685,8 +748,8 @@ class JobQueue:
         is_launching = bool(ready) and _prepares_with_cpus(
             self._context.jobs.values(), ready[0].row.target.machine
         )
-        for tracked in sorted(ready, key=lambda one: one.slot_request().order):
-            verdict, wanted = tracked.verdict, tracked.slot_request()
+        for tracked in ready:
+            verdict, wanted = tracked.verdict, requests[tracked.row.id]
             if verdict is None:
                 continue
             reason = verdict.reason or AT_ITS_HOST
@@ -698,7 +761,11 @@ class JobQueue:
                 continue
             is_room = there < WAITING_AT_ONCE and not (wanted.cpus and is_behind)
             collides = bool(wanted.cpus and cpus_there) and free_cpus < wanted.cpus + cpus_there
-            if is_room and (collides or not verdict.start) and self._may_go(tracked):
+            if (
+                is_room
+                and (collides or not verdict.start)
+                and self._may_go(tracked, wanted, is_launching=is_launching)
+            ):
                 gates = _limit_alone(tracked)
                 is_to_wait = bool(wanted.cpus or gates.limit) and can_wait_at_host(tracked.row.target)
                 wait = HostWait(reason, gates) if is_to_wait else None
@@ -715,16 +782,18 @@ class JobQueue:
             else:
                 is_behind |= bool(wanted.cpus)
 
-    def _may_go(self, tracked: TrackedJob) -> bool:
+    def _may_go(self, tracked: TrackedJob, wanted: SlotRequest, *, is_launching: bool) -> bool:
         """Say whether a job may be given to its host that waits for GPUs or CPUs, or would take some."""
-        wanted, can = tracked.slot_request(), capabilities_of(tracked.row.target.runner)
-        if tracked.busy or tracked.stays_here or can is None or not can.hands_over:
-            return False  # it was refused there, or cannot be given
+        if tracked.busy or tracked.stays_here:
+            return False  # it was refused there
+        can = capabilities_of(tracked.row.target.runner)
+        if can is None or not can.hands_over:
+            return False
         if not wanted.cpus or not can_wait_at_host(tracked.row.target):
             # Its launch takes its GPUs where they are free.
             is_waiting = tracked.verdict is not None and not tracked.verdict.start
             return wanted.slots > 0 and is_waiting
-        return not _prepares_with_cpus(self._context.jobs.values(), tracked.row.target.machine)
+        return not is_launching
 
     def _line(self, machine: str, ready: Sequence[TrackedJob]) -> HostLine | None:
         """Return the line at a machine, if anybody there needs GPUs, or did, or was given to it.
@@ -783,7 +852,8 @@ def _has_line(tracked: TrackedJob) -> bool:
 
 
 def _line_up(ready: Sequence[TrackedJob], running: Sequence[TrackedJob]) -> LineUp:
-    lined_up = sorted(filter(_has_line, ready), key=lambda one: one.slot_request().order)
+    """Say who waits for GPUs at a host, in their order, and who gets some there just now."""
+    lined_up = list(filter(_has_line, ready))
     waiting = [one for one in lined_up if not one.is_handed_over]
     handed_over = [one for one in lined_up if one.is_handed_over]
     launching = (one for one in running if one.spec.gpus and one.row.state in PREPARING)

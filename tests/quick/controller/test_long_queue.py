@@ -1,0 +1,65 @@
+"""What it takes to decide which of many jobs may start, and that most of them need not be looked at for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+
+import pytest
+
+from runners.interface import AttemptRef, HostGates, HostWait, SweepLimit
+from tests.quick.controller.long_queue import KINDS, RUNNING, LongQueue
+from workbench.controller.decide.scheduler import QueueVerdict
+from workbench.job import State
+
+
+@contextmanager
+def counted() -> Iterator[list[int]]:
+    """Count the calls of functions, and how often generators go on."""
+    count = [0]
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        count[0] += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        yield count
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_twice_as_many_jobs_take_twice_as_long(kind: str) -> None:
+    counts = []
+    for number in (500, 1000):
+        queue = LongQueue(number, kind)
+        with counted() as count:
+            queue.evaluate()
+        counts.append(count[0])
+
+    assert counts[1] < 2.2 * counts[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_of_them_wait_with_a_reason(kind: str) -> None:
+    queue = LongQueue(100, kind)
+
+    waiting = queue.jobs[RUNNING:]
+    assert {one.row.state for one in waiting} == {State.QUEUED}
+    assert all(one.verdict is not None and not one.verdict.start and one.verdict.reason for one in waiting)
+
+
+def test_what_a_host_would_be_given_with_a_job_decides_nothing() -> None:
+    started = tuple(AttemptRef("home", f"training-{number}", 1, 1) for number in (1, 2))
+    before = QueueVerdict(
+        False, "waits", wait=HostWait("waits", HostGates(limit=SweepLimit("s", 2, started[:1])))
+    )
+    after = replace(before, wait=HostWait("waits", HostGates(limit=SweepLimit("s", 2, started))))
+
+    assert after != before
+    assert after.decisive == before.decisive
+    assert replace(after, wait=None).decisive != before.decisive
+    assert replace(after, hand_over=True).decisive != before.decisive
