@@ -83,7 +83,7 @@ for step in range(done + 1, 41):
     report(loss=hparams()["x"] / step, step=step)
     open(file + ".new", "w").write(str(step))
     os.replace(file + ".new", file)
-    while step == 5 and not os.path.exists({GO}):
+    while step >= 5 and not os.path.exists({GO}):
         time.sleep(0.01)
 """
 STAGED = """
@@ -184,7 +184,7 @@ UNTIL_HALTED = train(seconds=3600.0).replace("should_stop()", "False")
 
 
 def going_on(go: Path) -> str:
-    """Return a command that trains on from its checkpoint; where it has come to step 5 it waits for a file."""
+    """Return a command that trains on from its checkpoint; from step 5 on it waits for a file after each one."""
     return python(GOING_ON.replace("{GO}", repr(str(go))))
 
 
