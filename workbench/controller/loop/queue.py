@@ -772,7 +772,7 @@ class JobQueue:
                 tracked.verdict = replace(verdict, start=False, reason=reason, hand_over=True, wait=wait)
                 there, cpus_there = there + 1, cpus_there + wanted.cpus
             elif (
-                collides and can_wait_at_host(tracked.row.target) and not tracked.stays_here and is_launching
+                collides and is_launching and not tracked.stays_here and can_wait_at_host(tracked.row.target)
             ):
                 # It goes to its host once that knows of those who are being launched from here.
                 tracked.verdict = replace(verdict, start=False, reason=verdict.reason or _BEHIND_LAUNCH)
