@@ -37,16 +37,22 @@ hypothesis.settings.load_profile("fabric")
 
 
 def pytest_configure() -> None:
-    """Take signals that a background shell or nohup told us to ignore: what is tested would inherit that.
-
-    Until all tests are collected no garbage is looked for: importing them makes many objects and leaves few.
-    """
-    gc.disable()
+    """Take signals that a background shell or nohup told us to ignore: what is tested would inherit that."""
     defaults = dict.fromkeys((signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM), signal.SIG_DFL)
     for number, handler in (defaults | {signal.SIGINT: signal.default_int_handler}).items():
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
     FORKS.take_over_controllers()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage until all tests are collected: importing them makes many objects and leaves few."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
@@ -67,7 +73,6 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -17,6 +17,7 @@ from types import ModuleType
 import pytest
 
 from tests.support.controllers import alive, answers, controller, end_all, kill, log_of
+from tests.support.forked import POSIX_SPAWN
 from tests.support.real_jobs import Ground
 from tests.support.waiting import ended, patience, until
 from workbench.controller.client import connect
@@ -35,6 +36,12 @@ from workbench.paths import Home, runtime_folder
 from workbench.services.controller_watch import last_look_us
 from workbench.store.db.database import Store, home_uuid
 from workbench.version import VERSION
+
+
+@pytest.fixture(autouse=True)
+def as_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Controllers are started here as users' are."""
+    monkeypatch.setattr(os, "posix_spawn", POSIX_SPAWN)
 
 
 @pytest.fixture

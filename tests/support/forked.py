@@ -54,6 +54,8 @@ USED_LATER: Final = ("paramiko",)
 LOCALE: Final = ("LC_ALL", "LC_CTYPE", "LANG")
 UTF_8: Final = "C.UTF-8"
 """What Python takes, and sets as ``LC_CTYPE``, where no locale is named."""
+POSIX_SPAWN: Final = os.posix_spawn
+"""The call itself: with it in its place a controller is a program again."""
 CONTROLLER: Final = os.path.join("workbench", "controller", "__main__.py")  # noqa: PTH118 - it is the end of a word
 MOST_BYTES: Final = 1 << 17
 """A request for a controller is shorter: it has words and an environment."""
@@ -352,8 +354,9 @@ class Controllers:
         self, ask: Callable[[dict[str, Any], int], None], can_run: Callable[[Mapping[str, str]], bool]
     ) -> None:
         self._ask = ask
-        self._spawn = os.posix_spawn
+        self._spawn = POSIX_SPAWN
         self._wait = os.waitpid
+        self._lock = threading.Lock()
         self._lines: dict[int, int] = {}
         """What says how each ended, by its pid."""
         self._can_run = can_run
@@ -384,17 +387,18 @@ class Controllers:
         return pid
 
     def wait(self, pid: int, options: int) -> tuple[int, int]:
-        """Wait for a process as ``os.waitpid`` does."""
-        line = self._lines.get(pid)
-        if line is None:
-            return self._wait(pid, options)
-        os.set_blocking(line, not options & os.WNOHANG)
-        try:
-            code = _ENDED.unpack(_read(line, _ENDED.size))[0]
-        except BlockingIOError:
-            return 0, 0
-        os.close(self._lines.pop(pid))
-        return pid, code << 8 if code >= 0 else -code
+        """Wait for a process as ``os.waitpid`` does; of two threads that wait for one, one finds that it is gone."""
+        with self._lock:
+            line = self._lines.get(pid)
+            if line is not None:
+                os.set_blocking(line, not options & os.WNOHANG)
+                try:
+                    code = _ENDED.unpack(_read(line, _ENDED.size))[0]
+                except BlockingIOError:
+                    return 0, 0
+                os.close(self._lines.pop(pid))
+                return pid, code << 8 if code >= 0 else -code
+        return self._wait(pid, options)
 
 
 def _be_controller(request: dict[str, Any]) -> NoReturn:

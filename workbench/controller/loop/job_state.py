@@ -110,9 +110,9 @@ class TrackedJob:
     """Why the attempt waits until then."""
     launching_wait: HostWait | None = None
     """What the launch under way gives it to its host for; None where it is to start it."""
-    made_request: tuple[object, ...] = ()
+    made_request: tuple[object, ...] = field(default=(), compare=False, repr=False)
     """What the last request for slots was made of, while it was QUEUED, and the request."""
-    made_entry: tuple[object, ...] = ()
+    made_entry: tuple[object, ...] = field(default=(), compare=False, repr=False)
     """The same of the last entry in its host's queue."""
 
     @classmethod
