@@ -52,6 +52,13 @@ def test_all_of_them_wait_with_a_reason(kind: str) -> None:
     assert all(one.verdict is not None and not one.verdict.start and one.verdict.reason for one in waiting)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_they_are_sorted_as_their_requests_are(kind: str) -> None:
+    queue = LongQueue(RUNNING + 2, kind)
+
+    assert [one.order for one in queue.jobs] == [one.slot_request().order for one in queue.jobs]
+
+
 def test_what_a_host_would_be_given_with_a_job_decides_nothing() -> None:
     started = tuple(AttemptRef("home", f"training-{number}", 1, 1) for number in (1, 2))
     before = QueueVerdict(

@@ -129,7 +129,7 @@ class Gates:
 
         Of CPUs nobody knows whether they were to have them: their host sees whether they are free.
         """
-        sweeps = self._sweeps() if unjudged else {}
+        sweeps = self._sweeps()
         for tracked in unjudged:
             self._judge_anew(tracked, sweeps)
 
@@ -597,7 +597,8 @@ class JobQueue:
                 running.setdefault(tracked.row.target.machine, []).append(tracked)
                 if state in PREPARING and tracked.verdict is None:
                     unjudged.append(tracked)
-        self._gates.judge_anew(unjudged)
+        if unjudged:
+            self._gates.judge_anew(unjudged)
         free, looks_again_at = self._gates.hold(queued)
         for tracked in free:
             waiting.setdefault(tracked.row.target.machine, []).append(tracked)
