@@ -21,6 +21,7 @@ import hashlib
 import io
 import json
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from collections.abc import Mapping
@@ -72,7 +73,9 @@ def _write(path: Path) -> None:
 
 def _installed_pip() -> dict[str, bytes]:
     """Return pip's files where Debian's Python looks for them."""
-    wheel = next((Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl"))
+    bundled = Path(ensurepip.__file__).parent / "_bundled"
+    wheels = sysconfig.get_config_var("WHEEL_PKG_DIR") or bundled  # a distribution keeps them elsewhere
+    wheel = next(Path(wheels).glob("pip-*.whl"))
     with zipfile.ZipFile(wheel) as packed:
         return {f"usr/lib/python3/dist-packages/{name}": packed.read(name) for name in packed.namelist()}
 
