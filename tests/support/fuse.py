@@ -47,11 +47,16 @@ class FuseMount:
         until(self._is_mounted_or_failed, "the folder to be mounted")
 
     def end(self) -> None:
-        """Let its server die: every call that needs the mount fails from now on (ENOTCONN)."""
+        """Let its server die: every call that needs the mount fails from now on (ENOTCONN).
+
+        The far end of sshfs does what it has been sent before it ends, and nothing after this call.
+        """
         if self._server is not None:
+            far_ends = psutil.Process(self._server.pid).children() if self._server.poll() is None else []
             self._server.send_signal(signal.SIGKILL)
             ended(self._server)
             self._server = None
+            until(lambda: not any(each.is_running() for each in far_ends), "the far end to be over")
 
     def lose_connection(self) -> None:
         """Let the far end of sshfs die; with the option ``reconnect`` the mount comes back by itself."""
