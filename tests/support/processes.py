@@ -43,7 +43,7 @@ def end_processes_that_name(text: str) -> None:
 @cache
 def threads_of_the_kernel() -> frozenset[int]:
     """Return the kernel's own processes, most of a quiet machine's: they name nothing."""
-    return frozenset(process.pid for process in psutil.process_iter() if process.ppid() == KTHREADD)
+    return frozenset(each.pid for each in psutil.process_iter(["ppid"]) if each.info["ppid"] == KTHREADD)
 
 
 def processes_that_name(text: str) -> list[psutil.Process]:
