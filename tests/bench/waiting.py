@@ -1,4 +1,4 @@
-"""How fast a host hands one GPU from job to job, what jobs cost that wait there, and a decision over many of them."""
+"""How fast a host hands one GPU from job to job, what jobs cost that wait there, a decision over many, and an array."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ MANY_JOBS = 100
 """So many of a home wait at a host."""
 
 LONG_QUEUE_JOBS = 10_000
+ARRAY_JOBS = 100_000
 WATCHED_SECONDS = 20.0
 LAST_SECONDS = 60.0
 _START = """
@@ -35,7 +36,8 @@ for _ in range(int(sys.argv[1])):
 
 def rows() -> list[Row]:
     """Measure the gap between two jobs with the controller there and killed, then what those cost that wait."""
-    return [_gap_row("controller up"), _gap_row("no controller"), *_cost_rows(), *map(_decision_row, KINDS)]
+    gaps = (_gap_row("controller up"), _gap_row("no controller"))
+    return [*gaps, *_cost_rows(), *map(_decision_row, KINDS), *_array_rows()]
 
 
 def _gap_row(who: str) -> Row:
@@ -91,6 +93,36 @@ def _decision_row(kind: str) -> Row:
         taken.append(1e3 * (time.process_time() - began))
     what = f"{LONG_QUEUE_JOBS:,} jobs that wait {kind}: which may start, CPU"
     return Row(what, min(taken), "ms", "", None, "<= 50 ms", min(taken) <= 50)
+
+
+def _array_rows() -> list[Row]:
+    """An array: how long the command takes, and what the controller needs of memory once jobs of it are over."""
+    with fresh_home() as environment:
+        folder = Path(environment["FABRIC_HOME"]).parent / "work"
+        folder.mkdir()
+        (folder / "manifest.yml").write_text(
+            "name: array\nparams: {i: 0}\nframework: {command: 'echo ${params.i}'}\n"
+        )
+        argv = [FABRIC, "run", "-q", "manifest.yml", "--set", f"params.i=1..{ARRAY_JOBS}", "--at-most", "8"]
+        began = time.monotonic()
+        subprocess.run(argv, env=environment, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        taken = time.monotonic() - began
+        _until(lambda: len(_ended(environment)) >= ARRAY_JOBS / 1000)
+        (controller,) = _controllers(environment)
+        megabytes = psutil.Process(controller).memory_full_info().pss / 1e6
+        subprocess.run([FABRIC, "kill", "array"], env=environment, check=True, capture_output=True)
+        _stop_controller(environment)
+    what = f"an array of {ARRAY_JOBS:,} jobs"
+    return [
+        Row(f"{what}, submitted", taken, "s", "", None, "<= 5 s", taken <= 5),
+        Row(f"{what}, the controller's memory", megabytes, "MB", "", None, "<= 300 MB", megabytes <= 300),
+    ]
+
+
+def _controllers(environment: Mapping[str, str]) -> list[int]:
+    home = environment["FABRIC_HOME"]
+    words = ((one.pid, one.info["cmdline"] or []) for one in psutil.process_iter(["cmdline"]))
+    return [pid for pid, line in words if home in line and any("controller" in word for word in line)]
 
 
 def _kill(environment: Mapping[str, str]) -> None:

@@ -294,6 +294,8 @@ def test_a_sweep_takes_ranges_and_a_label_of_ones_own(here: Fabric) -> None:
     assert jobs[0].describe()["labels"] == {"sweep": "mine"}
     with pytest.raises(fabric_workbench.FabricError, match=r"params\.lr has no values"):
         fabric_workbench.sweep(manifest, params={"lr": []}, show=False)
+    with pytest.raises(fabric_workbench.FabricError, match="1,001 jobs; at most 1,000 are started at once"):
+        fabric_workbench.sweep(manifest, params={"seed": range(1001)}, show=False)
     for job in jobs:
         job.wait(show=False)
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from tests.support.command import Fabric
 from tests.support.waiting import until
 from workbench.errors import UsageError
-from workbench.services.submit.sweeps import expanded
+from workbench.search.config import SearchConfig
+from workbench.services.submit.batch import read_batch
+from workbench.services.submit.options import RunOptions, read_manifest
+from workbench.services.submit.sweeps import ARRAY_AT_ONCE, ARRAY_MOST, array_of, expanded
+from workbench.spec import JobSpec
+from workbench.store.db.database import Store
+from workbench.store.queries.jobs import detail
 
 MANIFEST = """\
 name: digits
@@ -51,7 +60,7 @@ def test_lists_become_a_product(overrides: list[str], variants: list[tuple[str, 
         ("params.n=1..5..-1", "never reaches its end"),
         ("params.n=1..5..0", "never reaches its end"),
         ("params.x=0.1..0.5", "needs a step"),
-        ("params.n=1..5000", "this range has 5,000 values"),
+        ("params.n=1..200000", "this range has 200,000 values"),
     ],
 )
 def test_a_wrong_list_is_pointed_at(override: str, message: str) -> None:
@@ -59,11 +68,6 @@ def test_a_wrong_list_is_pointed_at(override: str, message: str) -> None:
         expanded([override])
 
     assert "^" in caught.value.message.splitlines()[2]
-
-
-def test_too_many_jobs_are_refused_with_their_number() -> None:
-    with pytest.raises(UsageError, match="10,000 jobs"):
-        expanded(["params.a=1..100", "params.b=1..100"])
 
 
 @pytest.fixture
@@ -128,3 +132,178 @@ def test_no_more_than_the_limit_go_at_once_and_kill_ends_all_by_their_label(swee
 
 def test_a_limit_without_others_to_count_is_refused(sweep: Fabric) -> None:
     assert "--label sweep=NAME" in sweep("run", "manifest.yml", "--at-most", "2", expect=64).stderr
+
+
+THOUSANDS = ("--set", "params.lr=1..2000")
+"""More jobs than are made at once."""
+
+
+def test_as_many_jobs_as_are_made_at_once_are_no_array() -> None:
+    assert array_of(["params.lr=1..1000"], None) is None
+    assert len(expanded(["params.lr=1..1000"])) == 1000
+
+
+def jobs_of(
+    folder: Path, *overrides: str, count: int, at_most: int | None = None
+) -> tuple[JobSpec, list[Any]]:
+    """The search that lists in --set make of the manifest of a folder, and the parameters of its first jobs."""
+    options = RunOptions(manifest=str(folder / "manifest.yml"), overrides=overrides, at_most=at_most)
+    (array,) = read_batch(options).options
+    spec = read_manifest(array).spec
+    return spec, [
+        each.hparams for each in SearchConfig.from_json(spec.search or {}).first_trials(count, seed=0)
+    ]
+
+
+def test_the_jobs_of_an_array_are_those_of_a_sweep_in_its_order(sweep: Fabric) -> None:
+    values = "params.code=" + ",".join(str(number % 256) for number in range(400))
+
+    spec, jobs = jobs_of(sweep.folder, values, "params.lr=0.1,2,1e-5", "labels.of=array", count=1200)
+
+    assert jobs == [{"code": number % 256, "lr": lr} for number in range(400) for lr in (0.1, 2, 1e-5)]
+    assert (spec.params, spec.labels) == ({}, {"of": "array"})
+    assert spec.search is not None and spec.search["max_concurrent"] == ARRAY_AT_ONCE
+
+
+@pytest.mark.parametrize(
+    ("values", "meant"),
+    [
+        ("'a,b',true", ["a,b", True]),
+        ("x #y,b", ["x", "b"]),
+        ("a[0],f(1,2)", ["a[0]", "f(1,2)"]),
+        ("1e-5,0x10", [1e-5, 16]),
+        ("yes,010", ["yes", 10]),
+        ("0.5..1.0..0.5", [0.5, 1.0]),
+    ],
+)
+def test_a_value_of_an_array_is_what_it_is_of_a_sweep(
+    sweep: Fabric, values: str, meant: list[object]
+) -> None:
+    _, jobs = jobs_of(sweep.folder, "params.code=1..600", f"params.lr={values}", count=2)
+    singles = [
+        read_manifest(RunOptions(manifest=str(sweep.folder / "manifest.yml"), overrides=one)).spec.params[
+            "lr"
+        ]
+        for one in expanded([f"params.lr={values}"])
+    ]
+
+    assert [each["lr"] for each in jobs] == meant == singles
+
+
+def test_no_more_jobs_of_an_array_run_at_once_than_there_are(sweep: Fabric) -> None:
+    for at_most, at_once in ((3, 3), (200_000, 1001), (1, 1)):
+        spec, _ = jobs_of(sweep.folder, "params.lr=1..1001", count=1, at_most=at_most)
+        assert spec.search is not None and spec.search["max_concurrent"] == at_once
+        assert spec.at_most is None
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--set", "seed=1..2000"), "only parameters have lists where there are more than 1,000 jobs"),
+        (("--set", "params.lr=1..1000", "--set", "params.code=1..101"), "at most 100,000"),
+        ((*THOUSANDS, "--label", "sweep=mine"), "gives them the label `sweep` itself"),
+        ((*THOUSANDS, "--set", "labels.sweep=mine"), "gives them the label `sweep` itself"),
+        ((*THOUSANDS, "--set", "params.never=1"), "has no param 'never'"),
+        ((*THOUSANDS, "--set", "params.lr=5"), "--set params.lr is given twice"),
+        ((*THOUSANDS, "--set", "params.lr.deep=1,2"), "'lr.deep' cannot be used"),
+        (("--set", "params.code=1..600", "--set", "params.lr=1,{a: 2}"), "params.lr: found a map"),
+        (("--set", "params.code=1..600", "--set", "params.lr=1,null"), "params.lr: found nothing"),
+        ((*THOUSANDS, "--set", "search={method: random, max_trials: 2, params: {x: 1}}"), "is started alone"),
+        ((*THOUSANDS, "--set", "search.max_concurrent=2"), "is started alone"),
+        ((*THOUSANDS, "--every", "@hourly"), "so many are an array"),
+    ],
+)
+def test_what_no_array_can_be_made_of_is_refused_and_nothing_starts(
+    sweep: Fabric, options: tuple[str, ...], problem: str
+) -> None:
+    assert ARRAY_MOST == 100_000
+
+    ran = sweep("run", "manifest.yml", *options, expect=None)
+
+    assert ran.returncode in (64, 65), ran.stderr
+    assert problem in ran.stderr
+    assert sweep.json("list", "--json") == [] == sweep.json("experiment", "list", "--json")
+
+
+def test_a_search_is_no_array(sweep: Fabric) -> None:
+    (sweep.folder / "manifest.yml").write_text(f"{MANIFEST}search: {{method: grid, params: {{x: 1}}}}\n")
+
+    assert "is started alone" in sweep("run", "manifest.yml", *THOUSANDS, expect=64).stderr
+
+
+def test_documents_of_one_file_and_an_array_are_refused_together(sweep: Fabric) -> None:
+    (sweep.folder / "manifest.yml").write_text(f"{MANIFEST}---\n{MANIFEST}")
+
+    assert "not both at once" in sweep("run", "manifest.yml", *THOUSANDS, expect=64).stderr
+
+
+def test_an_array_makes_its_jobs_when_their_turn_comes_and_has_one_line_in_lists(sweep: Fabric) -> None:
+    (sweep.folder / "manifest.yml").write_text(
+        MANIFEST.replace("echo lr", "while [ ${params.lr} = 3 ] && [ ! -e go ]; do sleep 0.05; done; echo lr")
+    )
+    array = sweep("run", "-q", "manifest.yml", *THOUSANDS, "--at-most", "1", "--name", "many").stdout.strip()
+
+    def trials() -> list[tuple[int, str]]:
+        found = sweep.json("experiment", "trials", array, "--json")
+        return [(each["hparams"]["lr"], each["state"]) for each in found if each["begun"]]
+
+    until(lambda: (3, "RUNNING") in trials(), lambda: f"the third job to run: {trials()}")
+    until(lambda: (2, "COMPLETED") in trials(), "the end of the second to be taken")
+    assert trials() == [(1, "COMPLETED"), (2, "COMPLETED"), (3, "RUNNING")]
+    shown = sweep.json("experiment", "show", array, "--json")
+    assert (shown["expected_trials"], shown["ended_trials"]) == (2000, 2)
+    assert len(sweep.json("list", "--json", "--all")) < 150
+    assert len([line for line in sweep("list").stdout.splitlines() if "many" in line]) == 1
+    assert sweep("logs", "many-1").stdout.startswith("lr 1 seed ")
+    sweep("kill", "many")
+    assert {state for _, state in trials()} <= {"COMPLETED", "CANCELLED"}
+
+
+def test_a_preview_and_a_plan_show_how_many_jobs_an_array_has(sweep: Fabric) -> None:
+    preview = sweep.json("preview", "manifest.yml", *THOUSANDS, "--samples", "2", "--json")
+    plan = sweep.json("plan", "manifest.yml", *THOUSANDS, "--json")
+
+    assert preview["trials"] == [{"max_length": True, "count": 2000}]
+    assert [each["hparams"]["lr"] for each in preview["samples"]] == [1, 2]
+    assert plan["spec"]["params"]["lr"] == 1
+    assert sweep.json("experiment", "list", "--json") == []
+
+
+def test_an_array_is_forked_with_another_limit_and_more_values(sweep: Fabric) -> None:
+    (sweep.folder / "manifest.yml").write_text(MANIFEST.replace("echo", "sleep 600; echo"))
+    sweep("run", "-q", "manifest.yml", *THOUSANDS, "--at-most", "1", "--set", "params.code=7")
+    sweep("kill", "digits")
+
+    wider = "search.params.lr={choice: [5, 6]}"
+    forked = sweep(
+        "experiment", "fork", "digits", "--set", wider, "--set", "search.max_concurrent=1"
+    ).stdout.split()[0]
+    sweep("kill", forked)
+
+    trials = sweep.json("experiment", "trials", forked, "--json")
+    assert [each["hparams"] for each in trials] == [{"lr": 6}, {"lr": 5}]
+    with Store.open(sweep.jobs_home) as store:
+        assert detail(store, trials[0]["id"]).spec.params == {"code": 7, "lr": 6}
+
+
+def test_a_fork_searches_for_no_param_that_has_one_value(sweep: Fabric) -> None:
+    """Its job was made with that value: command and variables have it."""
+    sweep("run", "-q", "manifest.yml", *THOUSANDS, "--at-most", "1", "--set", "params.code=0")
+    sweep("kill", "digits")
+
+    refused = sweep("experiment", "fork", "digits", "--set", "search.params.code={choice: [1, 2]}", expect=65)
+
+    assert "params.code: is under search.params as well; keep one" in refused.stderr
+
+
+def test_names_and_labels_of_an_arrays_jobs_have_their_parameters(sweep: Fabric) -> None:
+    (sweep.folder / "manifest.yml").write_text(
+        MANIFEST.replace("name: digits", "name: lr-${params.lr}") + "labels: {of: '${params.lr}'}\n"
+    )
+    array = sweep("run", "-q", "manifest.yml", *THOUSANDS, "--at-most", "1").stdout.strip()
+
+    until(lambda: sweep.json("experiment", "trials", array, "--json"), "jobs to be made")
+    sweep("kill", array)
+    first = sweep.json("show", sweep.json("experiment", "trials", array, "--json")[0]["id"], "--json")
+    assert (first["name"], first["labels"]["of"]) == ("lr-1-1", "1")

@@ -451,16 +451,15 @@ def sweep(
         FabricError: one of them cannot be started, then none is; the subclass says why, ``hint`` what to do.
     """
     from workbench.services.submit.batch import read_batch
-    from workbench.services.submit.sweeps import new_label
+    from workbench.services.submit.sweeps import expanded, new_label
     from workbench.spec import SWEEP_LABEL
 
     given: dict[str, Any] = dict(options)
-    keys = _overrides(None, given.pop("set", None))
+    overrides = (*_overrides(None, given.pop("set", None)), *_alternatives(params))
+    expanded(overrides)  # an array would not be a list of jobs
     labels = {SWEEP_LABEL: new_label(), **(given.pop("labels", None) or {})}
     profile = given.pop("profile", "")
-    read = _read_options(
-        manifest, code, (*keys, *_alternatives(params)), at_most=at_most, labels=labels, **given
-    )
+    read = _read_options(manifest, code, overrides, at_most=at_most, labels=labels, **given)
     return _start(lambda: read_batch(read), profile, wait=wait, show=show)
 
 

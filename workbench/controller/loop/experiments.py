@@ -640,7 +640,7 @@ class Experiments:
         spec = trial_spec(
             active.spec, create["hparams"], number=trial.number, seed=create["seed"], max_trials=most
         )
-        labels = {**active.spec.labels, SWEEP_LABEL: active.id.removeprefix(ID_PREFIX)}
+        labels = {**spec.labels, SWEEP_LABEL: active.id.removeprefix(ID_PREFIX)}
         spec = replace(spec, labels=labels, at_most=active.at_most)
         if CONFIG_VARIABLE in spec.env and active.config.method in HALVING and not active.has_own_lengths:
             rungs = sorted(set(active.config.make_method().rungs()))
@@ -654,7 +654,7 @@ class Experiments:
         submission = Submission(
             spec=spec,
             manifest_text=document["manifest_text"],
-            origins=document["origins"],
+            origins={name: origin for name, origin in document["origins"].items() if not _is_of_search(name)},
             target=target,
             code_hash=document["code_hash"],
             recorded={
@@ -1047,6 +1047,11 @@ def _targets_of(document: Mapping[str, Any]) -> dict[tuple[str, str], _Target]:
     shared = {name: value for name, value in recorded.items() if name not in apart}
     targets = [_Target(TargetRef(**each["target"]), {**shared, **each["recorded"]}) for each in places]
     return {(each.ref.backend, each.ref.runner): each for each in targets}
+
+
+def _is_of_search(key: str) -> bool:
+    """Say whether a key is below ``search``, which the job of a trial does not have."""
+    return key.startswith("search.")
 
 
 def _waits_to_go_on(trial: _Trial, row: JobRow | None) -> bool:

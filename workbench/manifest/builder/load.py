@@ -13,10 +13,12 @@ from workbench.manifest.builder import determined
 from workbench.manifest.builder.job import build
 from workbench.manifest.builder.overlay import laid_over
 from workbench.manifest.builder.overrides import (
+    ArrayValues,
     apply_flags,
     apply_sets,
     apply_sets_of_experiment,
     apply_variables,
+    as_array,
     drop_secrets_from_env,
     is_of_experiment,
     under_defaults,
@@ -97,6 +99,7 @@ def load(
     environ: Mapping[str, str] | None = None,
     defaults: Defaults = NOTHING,
     templates: Sequence[str | Path] = (),
+    array: ArrayValues | None = None,
     stdin: TextIO | None = None,
 ) -> Loaded:
     """Read a manifest from a file or, as ``-``, from standard input.
@@ -111,6 +114,7 @@ def load(
             the configuration.
         templates: files that the manifest lies over, each over those before it; maps are joined key by key,
             lists and everything else are replaced.
+        array: what the jobs of an array differ in; the manifest is read as its search then.
         stdin: what ``-`` reads; the process's standard input if None.
 
     Raises:
@@ -131,6 +135,7 @@ def load(
         environ=environ,
         defaults=defaults,
         templates=templates,
+        array=array,
         folder=folder,
     )
 
@@ -144,6 +149,7 @@ def load_text(
     environ: Mapping[str, str] | None = None,
     defaults: Defaults = NOTHING,
     templates: Sequence[str | Path] = (),
+    array: ArrayValues | None = None,
     folder: Path | None = None,
     known_params: Collection[str] = (),
     is_on_cpu: bool = False,
@@ -181,6 +187,8 @@ def load_text(
             root = under_defaults(root, values, file, findings, origin=origin)
     spec = None
     if isinstance(root, MapNode):
+        if array is not None:
+            root = as_array(root, array, findings)
         root = expanded(root, findings)
         spec = build(root, folder, findings)
     findings = findings.sorted()
@@ -198,6 +206,7 @@ def load_text(
             environ=environ,
             defaults=defaults,
             templates=templates,
+            array=array,
             folder=folder,
             known_params=known_params,
             is_on_cpu=True,
@@ -365,6 +374,11 @@ def _refused(findings: Findings, config: set[str]) -> FabricError:
 
 
 def _origins(root: Node) -> dict[str, str]:
-    origins = {path: node.location.origin for path, node in leaves(root)}
+    """Return where each value came from; the values of a ``choice``, of which there may be 100,000, are one."""
+    origins: dict[str, str] = {}
+    for path, node in leaves(root):
+        if path.startswith("search.params.") and ".choice." in path:
+            path = path.partition(".choice.")[0] + ".choice"
+        origins[path] = node.location.origin
     tops = {path.partition(".")[0] for path in origins}
     return {**origins, **{name: "default" for name in MANIFEST.keys if name not in tops}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
@@ -20,8 +21,10 @@ from workbench.manifest.yaml.nodes import (
     Node,
     ScalarNode,
     SourceLocation,
+    describe_node,
     from_value,
 )
+from workbench.values import dataclass
 
 VARIABLES: Final[Mapping[str, str]] = {
     f"FABRIC_{name.upper()}": name for name, key in MANIFEST.keys.items() if key.variable
@@ -29,6 +32,10 @@ VARIABLES: Final[Mapping[str, str]] = {
 """Each environment variable that sets a key, and the key."""
 
 NOT_UTF8: Final = "the value is not UTF-8"
+
+SET: Final = "--set"
+"""The origin of what ``--set`` has set."""
+_NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
 FLAG_NAMES: Final[Mapping[str, str]] = {
     "env": "-e",
@@ -50,6 +57,48 @@ def apply_sets(root: Node | None, overrides: Sequence[str], findings: Findings) 
     for path, node in _set_by_paths(overrides, MANIFEST, findings):
         root = set_at(root, MANIFEST, path, node, findings)
     return root
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayValues:
+    """What the jobs of an array differ in."""
+
+    params: Mapping[str, Sequence[str]]
+    """The texts of the values of each parameter, as ``--set`` has them."""
+    at_once: int
+    """How many jobs run at once, at most."""
+
+
+def as_array(root: MapNode, array: ArrayValues, findings: Findings) -> MapNode:
+    """Return a manifest as the search that an array is: a grid, which begins with the last of its values."""
+    params: dict[str, MapEntry] = {}
+    for name, texts in array.params.items():
+        path = f"params.{name}"
+        location = SourceLocation(f"{SET} {path}", 0, 0, SET)
+        nodes = tuple(_param_node(text, path, location, findings) for text in reversed(texts))
+        choice = MapEntry("choice", location, ListNode(location, nodes))
+        params[name] = MapEntry(name, location, MapNode(location, {"choice": choice}))
+        root = drop(root, ["params", name])
+    location = SourceLocation(SET, 0, 0, SET)
+    search = {
+        "method": from_value("grid", location),
+        "max_concurrent": from_value(array.at_once, location),
+        "params": MapNode(location, params),
+    }
+    entries = {name: MapEntry(name, location, node) for name, node in search.items()}
+    return root.with_entry("search", MapEntry("search", location, MapNode(location, entries)))
+
+
+def _param_node(text: str, path: str, location: SourceLocation, findings: Findings) -> ScalarNode:
+    """Read one of the values of a parameter; one that it cannot have is a fault."""
+    if _NUMBER.fullmatch(text):  # there may be 100,000
+        return ScalarNode(text, location)
+    node = _value(text, MANIFEST, path, location, findings)
+    if isinstance(node, ScalarNode) and not node.is_null:
+        return node
+    if node is not None:
+        findings.fault(location, path, f"found {describe_node(node)}; write a number, a text, true or false")
+    return ScalarNode(text, location)
 
 
 def apply_sets_of_experiment(root: MapNode, overrides: Sequence[str], findings: Findings) -> MapNode:
@@ -81,7 +130,7 @@ def _set_by_paths(overrides: Sequence[str], kind: KeyTable, findings: Findings) 
                 f"--set needs path=value; found {text!r}",
                 hint="such as --set params.lr=0.1 or --set data_stores=[]",
             )
-        node = _value(value, kind, path, SourceLocation(f"--set {path}", 0, 0, "--set"), findings)
+        node = _value(value, kind, path, SourceLocation(f"{SET} {path}", 0, 0, SET), findings)
         if node is not None:
             yield path, node
 

@@ -76,7 +76,7 @@ def trial_spec(
     plain = spec_to_json(replace(spec, params=params, search=None))
     width = len(str(max(max_trials, 1)))
     trial = spec_from_json(with_params(plain, params))
-    return replace(trial, name=f"{spec.name[:190]}-{number:0{width}}", seed=seed)
+    return replace(trial, name=f"{trial.name[:190]}-{number:0{width}}", seed=seed)
 
 
 def expanded(root: MapNode, findings: Findings) -> MapNode:

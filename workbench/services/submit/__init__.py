@@ -1,6 +1,7 @@
 """Use cases that start jobs: from the options of a client to a row in the store.
 
-* ``options``: :class:`RunOptions`, what a client asks for; ``batch``: the jobs that come of it (one, a chain, a sweep).
+* ``options``: :class:`RunOptions`, what a client asks for; ``batch``: the jobs that come of it (one, a chain, a sweep,
+  an array).
 * ``prepare``: one job, ready to be submitted; ``preview``: what its runner would send; ``submit``: writes it.
 * ``start``: all of that at once, in the background.
 * ``rerun``, ``resume``, ``adoption``: a job again, a job continued, a job of another machine.

@@ -1,4 +1,7 @@
-"""The jobs that one command starts: a single one, a chain of documents, or a sweep over lists of values."""
+"""The jobs that one command starts: a single one, a chain of documents, a sweep over lists of values, or an array.
+
+An array is a sweep with more values than jobs are made at once. It is a search, which makes them when their turn comes.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from workbench.values import dataclass
 if TYPE_CHECKING:
     from workbench.data.code.snapshot import SnapshotOptions
     from workbench.job import JobId
+    from workbench.manifest.builder.overrides import ArrayValues
     from workbench.paths import Home
     from workbench.services.submit.dependencies import Parent
     from workbench.services.submit.options import RunOptions
@@ -104,20 +108,23 @@ def read_batch(options: RunOptions) -> JobBatch:
     """
     from workbench.services.submit.chains import documents_of
     from workbench.services.submit.options import resolve_arguments
-    from workbench.services.submit.sweeps import expanded
+    from workbench.services.submit.sweeps import array_of, expanded
 
     options = resolve_arguments(options)
     documents = documents_of(options)
     # Standard input cannot be read again, so the text that was read replaces the name.
     options = documents[0] if len(documents) == 1 else options
-    variants = expanded(options.overrides)
-    if len(documents) > 1 and len(variants) > 1:
+    array = array_of(options.overrides, options.at_most)
+    variants = [] if array else expanded(options.overrides)
+    if len(documents) > 1 and len(variants) != 1:
         raise UsageError(
             "lists in --set start many jobs, and so do the documents of one file; not both at once",
             hint="give the parts of the chain files of their own, or --set one value",
         )
     if len(documents) > 1:
         return read_chain(documents)
+    if array:
+        return _array(options, array)
     if len(variants) > 1 or options.at_most is not None:
         return _sweep(options, variants)
     return JobBatch((options,), (None,))
@@ -147,10 +154,33 @@ def refuse_search(batch: JobBatch, specs: Sequence[JobSpec]) -> None:
         UsageError: one of these jobs of the batch is a search, and there are others.
     """
     if not batch.is_single and any(spec.search for spec in specs):
+        raise _not_alone()
+
+
+def _not_alone() -> UsageError:
+    return UsageError(
+        "a search is started alone, neither in a sweep nor in a chain",
+        hint="what --set lists goes below search.params as {choice: [...]}",
+    )
+
+
+def _array(options: RunOptions, array: ArrayValues) -> JobBatch:
+    """Return the search that an array is; its jobs get their label from it."""
+    from workbench.services.submit.options import read_manifest
+    from workbench.services.submit.sweeps import first_of
+
+    if any(text.partition("=")[0].strip().partition(".")[0] == "search" for text in options.overrides):
+        raise _not_alone()
+    options = replace(options, at_most=None)
+    spec = read_manifest(replace(options, overrides=first_of(options.overrides))).spec
+    if spec.search:
+        raise _not_alone()
+    if SWEEP_LABEL in spec.labels:
         raise UsageError(
-            "a search is started alone, neither in a sweep nor in a chain",
-            hint="what --set lists goes below search.params as {choice: [...]}",
+            f"so many jobs are an array, which gives them the label `{SWEEP_LABEL}` itself",
+            hint="--name NAME names the array",
         )
+    return JobBatch((replace(options, overrides=first_of(options.overrides), array=array),), (None,))
 
 
 def _sweep(options: RunOptions, variants: Sequence[tuple[str, ...]]) -> JobBatch:

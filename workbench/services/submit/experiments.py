@@ -257,6 +257,9 @@ def _changed(spec: JobSpec, manifest_text: str, overrides: Sequence[str]) -> Job
     from workbench.manifest import load_text
 
     present = [f"search={json.dumps(spec.search)}", f"name={json.dumps(spec.name)}"]
+    if not any(isinstance(value, (Mapping, list, tuple)) for value in spec.params.values()):
+        # Those of the manifest may be others: ``--set`` gives more, and an array searches for some.
+        present.append(f"params={json.dumps(dict(spec.params))}")
     if spec.seed is not None:
         present.append(f"seed={spec.seed}")
     read = load_text(

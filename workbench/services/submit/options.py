@@ -12,6 +12,7 @@ from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.manifest import Loaded
+    from workbench.manifest.builder.overrides import ArrayValues
     from workbench.spec import JobSpec
     from workbench.store.db.rows import TargetRef
 
@@ -57,6 +58,8 @@ class RunOptions:
     """When it may start: ``22:00``, a date, ``+2h``."""
     at_most: int | None = None
     """How many jobs of the same sweep run at once."""
+    array: ArrayValues | None = None
+    """What the jobs of an array differ in, which is one of these options' jobs then, a search."""
     manifest_text: str = ""
     """The manifest's text where it was read already: one document of several, or standard input."""
     data: tuple[str, ...] = ()
@@ -159,6 +162,7 @@ def read_manifest(options: RunOptions) -> Loaded:
             flags=flags,
             defaults=load_config,
             templates=templates_of(options),
+            array=options.array,
         )
     if options.data or options.results:
         flags["data_stores"] = _stores(options)
@@ -174,6 +178,7 @@ def read_manifest(options: RunOptions) -> Loaded:
         flags=flags,
         defaults=load_config,
         templates=templates_of(options),
+        array=options.array,
     )
 
 
@@ -196,6 +201,7 @@ def _read_with_stores(options: RunOptions, flags: dict[str, Any]) -> Loaded:
             flags=flags,
             defaults=load_config,
             templates=templates_of(options),
+            array=options.array,
             folder=folder,
         )
 

@@ -334,6 +334,7 @@ def _prepared(home: Home, row: ScheduleRow) -> list[tuple[RunOptions, JobSubmiss
         FabricError: as :func:`workbench.services.submit.prepare.prepare`.
     """
     from workbench.services.submit.batch import read_batch
+    from workbench.services.submit.sweeps import JOBS_MOST
     from workbench.store.queries.schedules import SCHEDULE_LABEL
 
     try:
@@ -350,6 +351,10 @@ def _prepared(home: Home, row: ScheduleRow) -> list[tuple[RunOptions, JobSubmiss
     labels = (*options.labels, f"{SCHEDULE_LABEL}={row.nine}")
     batch = read_batch(replace(options, labels=labels))
     submissions = batch.prepare(home, launch=True)
+    if any(each.array for each in batch.options):
+        raise UsageError(
+            "--every starts jobs, and so many are an array", hint=f"start at most {JOBS_MOST:,} each time"
+        )
     if any(each.loaded.spec.search for each in submissions):
         raise UsageError("--every starts jobs, and this manifest is a search", hint="leave --every out")
     return list(zip(batch.options, submissions, strict=True))

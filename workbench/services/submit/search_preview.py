@@ -29,10 +29,13 @@ def preview_search(options: RunOptions, *, samples: int, seed: int | None = None
         UsageError: a list has an empty item, or a search is in a sweep.
         InputMissing: it does not exist.
     """
-    from workbench.services.submit.sweeps import expanded
+    from workbench.services.submit.batch import read_batch
+    from workbench.services.submit.sweeps import array_of, expanded
 
     options = resolve_arguments(options)
-    if len(expanded(options.overrides)) > 1:
+    if array_of(options.overrides, options.at_most):
+        (options,) = read_batch(options).options
+    elif len(expanded(options.overrides)) > 1:
         return _preview_sweep(options, samples, seed)
     return search_preview(read_manifest(options).spec, samples=samples, seed=seed)
 

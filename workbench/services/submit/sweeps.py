@@ -1,8 +1,13 @@
-"""Lists and ranges in ``--set``: ``params.lr=0.1,0.01`` and ``params.seed=1..5`` start one job for each value."""
+"""Lists and ranges in ``--set``: ``params.lr=0.1,0.01`` and ``params.seed=1..5`` start one job for each value.
+
+A thousand of them at most are made at once. More are an array: a search with ``method: grid``, whose jobs are made when
+their turn comes.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -11,10 +16,19 @@ from typing import Any, Final
 
 from workbench.errors import UsageError
 from workbench.job import ID_ALPHABET
+from workbench.manifest.builder.overlay import kind_at
+from workbench.manifest.builder.overrides import ArrayValues
+from workbench.manifest.keys.root import MANIFEST
+from workbench.manifest.keys.scalars import Duration, Number, Size, WholeNumber
+from workbench.manifest.keys.search_keys import POINTS_MAX
 from workbench.services.filters import pointing
 
 JOBS_MOST: Final = 1000
-"""More than that at once is a mistake more often than a wish."""
+"""So many jobs are made at once; more are an array."""
+ARRAY_MOST: Final = POINTS_MAX
+"""So many jobs an array has at most."""
+ARRAY_AT_ONCE: Final = 16
+"""So many jobs of an array run at once where ``--at-most`` does not say."""
 
 _NUMBER: Final = r"-?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
 _RANGE: Final = rf"({_NUMBER})\.\.({_NUMBER})(?:\.\.({_NUMBER}))?"
@@ -31,15 +45,55 @@ def expanded(overrides: Sequence[str]) -> list[tuple[str, ...]]:
         UsageError: a list has an empty item, a range never ends, or the jobs are too many.
     """
     choices = [_choices(text) for text in overrides]
-    total = 1
-    for each in choices:
-        total *= len(each)
-    if total > JOBS_MOST:
+    if (total := _product_size(choices)) > JOBS_MOST:
         raise UsageError(
             f"these values make {total:,} jobs; at most {JOBS_MOST:,} are started at once",
-            hint="start a part of them, or an experiment",
+            hint="`fabric run MANIFEST` starts more of them as an array",
         )
     return list(itertools.product(*choices))
+
+
+def array_of(overrides: Sequence[str], at_most: int | None) -> ArrayValues | None:
+    """Return what the jobs of an array differ in; None where they are few enough to be made at once.
+
+    Its jobs come in the order of a sweep whose lists are sorted by name.
+
+    Raises:
+        UsageError: a list has an empty item, is of no parameter or given twice, or the jobs are too many for an
+            array, too.
+    """
+    choices = [_choices(text) for text in overrides]
+    total = _product_size(choices)
+    if total <= JOBS_MOST:
+        return None
+    if total > ARRAY_MOST:
+        raise UsageError(
+            f"these values make {total:,} jobs; an array has at most {ARRAY_MOST:,}",
+            hint="start a part of them, or a search with method: random",
+        )
+    paths = [text.partition("=")[0].strip() for text in overrides]
+    tried: dict[str, list[str]] = {}
+    for path, values in zip(paths, choices, strict=True):
+        if len(values) == 1:
+            continue
+        if not path.startswith("params."):
+            raise UsageError(
+                f"--set {path}: only parameters have lists where there are more than {JOBS_MOST:,} jobs",
+                hint=f"start them in parts of {JOBS_MOST:,}",
+            )
+        if paths.count(path) > 1:
+            raise UsageError(f"--set {path} is given twice", hint="write its values as one list")
+        tried[path.removeprefix("params.")] = [each.partition("=")[2] for each in values]
+    return ArrayValues(tried, min(ARRAY_AT_ONCE if at_most is None else at_most, total))
+
+
+def first_of(overrides: Sequence[str]) -> tuple[str, ...]:
+    """Return the overrides of the first job of a sweep."""
+    return tuple(_choices(text)[0] for text in overrides)
+
+
+def _product_size(choices: Sequence[Sequence[str]]) -> int:
+    return math.prod(map(len, choices))
 
 
 def swept(overrides: Sequence[str], chosen: Sequence[str]) -> dict[str, Any]:
@@ -85,9 +139,6 @@ def _choices(text: str) -> list[str]:
 def _takes_lists(path: str) -> bool:
     if path.startswith("params."):
         return True
-    from workbench.manifest.builder.overlay import kind_at
-    from workbench.manifest.keys.root import MANIFEST
-    from workbench.manifest.keys.scalars import Duration, Number, Size, WholeNumber
 
     return isinstance(kind_at(MANIFEST, path), (WholeNumber, Number, Size, Duration))
 
@@ -140,6 +191,6 @@ def _ranged(text: str, start: int, part: str) -> list[str]:
             "write 1..5, 0..100..25 or 5..1",
         )
     count = int((last - first) / step) + 1
-    if count > JOBS_MOST:
+    if count > ARRAY_MOST:
         raise pointing(text, start, start + len(part), f"this range has {count:,} values")
     return [f"{(first + step * number).normalize():f}" for number in range(count)]

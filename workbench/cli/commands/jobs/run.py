@@ -60,6 +60,7 @@ OnlyPlan = Annotated[bool, typer.Option("--plan", help="Show what would be start
     "fabric run --backend k8s --namespace team manifest.yml",
     "fabric run manifest.yml --timeout 2h --require 'accuracy>=0.9' --junit fabric.xml --summary fabric.md",
     "fabric run manifest.yml --set params.lr=0.1,0.01,0.001 --set params.seed=1..5 --at-most 2",
+    "fabric run manifest.yml --set params.seed=1..50000 --at-most 100",
     "fabric run manifest.yml --after prepare:completed",
     "fabric run -d manifest.yml --begin 22:00",
     "fabric run manifest.yml --every '0 22 * * *'",
@@ -92,7 +93,8 @@ def run(
     The job's output goes to stdout byte for byte, everything else to stderr; the exit code is the job's own.
     The job keeps running when this command ends: ctrl-c only detaches (`fabric attach` follows it again).
     Without a terminal, ctrl-c halts the job. Several values in --set, or several documents in MANIFEST, start
-    several jobs: the values as a product with one label `sweep`, the documents one after the other.
+    several jobs: the values as a product with one label `sweep`, the documents one after the other. More than 1,000
+    values are an array, which makes its jobs in the background when their turn comes (`fabric experiment show`).
     """
     from workbench.cli.commands.jobs.run_flow import start
     from workbench.cli.follow.options import read_follow_options
