@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from backends.kubernetes.probe import named_objects
 from tests.kubernetes.server import VERSION, Answer, serve, status
 from tests.services.stored import now, submitted
 from tests.support.command import Fabric
+from workbench.controller.runtime.lock import ControllerLock
 from workbench.errors import UsageError
 from workbench.job import Reason, State
 from workbench.paths import Home
@@ -85,6 +86,16 @@ def test_a_probe_looks_for_the_classes_of_priorities(tmp_path: Path) -> None:
     ]
 
 
+@pytest.fixture
+def unattended(home: Home) -> Iterator[Home]:
+    """A home whose requests nobody answers: a controller would not get its lock."""
+    home.path.mkdir(parents=True, exist_ok=True)
+    lock = ControllerLock.take(home)
+    assert lock is not None
+    yield home
+    lock.release()
+
+
 def of_cluster(**options: Any) -> TargetRef:
     return TargetRef("lab", "kubernetes", "pod", "k8s://stub/team", options)
 
@@ -93,9 +104,9 @@ def of_cluster(**options: Any) -> TargetRef:
     ("options", "priority"), [({}, 50), ({"priority_classes": {"70": "high"}}, 70), ({}, None)]
 )
 def test_the_priority_of_a_job_that_waits_for_its_pods_is_changed(
-    home: Home, options: Mapping[str, Any], priority: int | None
+    unattended: Home, options: Mapping[str, Any], priority: int | None
 ) -> None:
-    with Store.open(home) as store:
+    with Store.open(unattended) as store:
         row = submitted(store, WAITING + "begin: '2199-01-01'\n", target=of_cluster(**options))
 
         assert row.state is State.QUEUED
