@@ -654,7 +654,9 @@ class Experiments:
         submission = Submission(
             spec=spec,
             manifest_text=document["manifest_text"],
-            origins={name: origin for name, origin in document["origins"].items() if not _is_of_search(name)},
+            origins={
+                key: origin for key, origin in document["origins"].items() if not key.startswith("search.")
+            },
             target=target,
             code_hash=document["code_hash"],
             recorded={
@@ -1047,11 +1049,6 @@ def _targets_of(document: Mapping[str, Any]) -> dict[tuple[str, str], _Target]:
     shared = {name: value for name, value in recorded.items() if name not in apart}
     targets = [_Target(TargetRef(**each["target"]), {**shared, **each["recorded"]}) for each in places]
     return {(each.ref.backend, each.ref.runner): each for each in targets}
-
-
-def _is_of_search(key: str) -> bool:
-    """Say whether a key is below ``search``, which the job of a trial does not have."""
-    return key.startswith("search.")
 
 
 def _waits_to_go_on(trial: _Trial, row: JobRow | None) -> bool:

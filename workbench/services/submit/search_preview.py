@@ -33,7 +33,7 @@ def preview_search(options: RunOptions, *, samples: int, seed: int | None = None
     from workbench.services.submit.sweeps import array_of, expanded
 
     options = resolve_arguments(options)
-    if array_of(options.overrides, options.at_most):
+    if array_of(options.overrides, options.at_most) is not None:
         (options,) = read_batch(options).options
     elif len(expanded(options.overrides)) > 1:
         return _preview_sweep(options, samples, seed)

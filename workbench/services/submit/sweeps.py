@@ -139,7 +139,6 @@ def _choices(text: str) -> list[str]:
 def _takes_lists(path: str) -> bool:
     if path.startswith("params."):
         return True
-
     return isinstance(kind_at(MANIFEST, path), (WholeNumber, Number, Size, Duration))
 
 
