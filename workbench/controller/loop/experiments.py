@@ -475,7 +475,7 @@ class Experiments:
             room = self._room(active)
             is_behind = (active.is_paused or active.is_stopping) and self._some_wait(active)
             for trial in list(active.open.values()):
-                row = job(self._context.store, trial.job_id)
+                row = self._row(trial)
                 if not active.is_stopping and _waits_to_go_on(trial, row):
                     if active.is_paused or room <= 0:
                         continue
@@ -622,7 +622,7 @@ class Experiments:
             return next(iter(active.targets.values()))
         waiting, begun = dict.fromkeys(active.targets, 0), dict.fromkeys(active.targets, 0)
         for trial in active.open.values():
-            row = job(self._context.store, trial.job_id)
+            row = self._row(trial)
             if row is None or is_over(row) or row.deleted_us is not None:
                 continue
             if (at := (row.target.backend, row.target.runner)) in waiting:
@@ -685,6 +685,11 @@ class Experiments:
         self._track(row)
         context.queue_stale = True
         return row
+
+    def _row(self, trial: _Trial) -> JobRow | None:
+        """Return the row of a trial's job, if it was made; of an open one as the loop knows it, which asks no store."""
+        tracked = self._context.jobs.get(trial.job_id)
+        return job(self._context.store, trial.job_id) if tracked is None else tracked.row
 
     def _may_begin(self, active: _Active, trial: _Trial) -> bool:
         """Say whether a trial may begin: one that begins with a checkpoint needs one that is not written to."""
@@ -851,7 +856,7 @@ class Experiments:
         """Write down which trials of a search that was over go on: those that failed or that a person ended."""
         goes_on: dict[str, int] = {}
         for trial in active.ended.values():
-            row = job(self._context.store, trial.job_id)
+            row = self._row(trial)
             if trial.ended_as is not None and may_go_on(trial.ended_as.value.upper(), row):
                 # One that a person has resumed meanwhile is under way.
                 goes_on[trial.trial] = 0 if row is None else row.attempt - (not is_over(row))
@@ -874,7 +879,7 @@ class Experiments:
         """Say whether trials wait that could begin as soon as another one ends: those are stopped first."""
         if not active.is_ahead:
             return False
-        rows = (job(self._context.store, each.job_id) for each in active.open.values())
+        rows = (self._row(each) for each in active.open.values())
         return any(row is not None and row.state in _WAITING and row.deleted_us is None for row in rows)
 
     def _changed_limit(self, active: _Active, row: JobRow) -> dict[str, Any]:
@@ -891,7 +896,7 @@ class Experiments:
         """Return how many of the trials that wait to go on may do so now."""
         if all(each.goes_on_after is None for each in active.open.values()):
             return 0
-        rows = [(each, job(self._context.store, each.job_id)) for each in active.open.values()]
+        rows = [(each, self._row(each)) for each in active.open.values()]
         running = sum(not _waits_to_go_on(trial, row) for trial, row in rows)
         return (active.config.max_concurrent or len(rows)) - running
 
@@ -902,7 +907,7 @@ class Experiments:
             active.ended[name] = trial
 
     def _end(self, active: _Active, trial: _Trial, how: TrialEnd) -> None:
-        row = job(self._context.store, trial.job_id)
+        row = self._row(trial)
         if row is not None and how in (TrialEnd.COMPLETED, TrialEnd.FAILED) and not trial.is_stopped:
             self._say_missing(active, trial, row=row)
             if active.has_lengths:
