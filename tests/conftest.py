@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 
 from backends.contract.prompts import CREDENTIALS
+from fabric_workbench import GARBAGE_THRESHOLDS
 from tests.support.folders import KEPT, KEPT_PREFIXES, REAL_HOME, make_folder
 from tests.support.forked import FORKS
 from tests.support.kept_agents import agents_removed as agents_removed
@@ -69,10 +70,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """Leave what thousands of collected tests are made of out of every later garbage collection.
 
-    Textual collects garbage at each screen: with all of the suite's objects that took a third of the screens' time.
+    With all of the suite's objects collections took a third of the screens' time. They are as rare as fabric's own.
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
 @pytest.hookimpl(wrapper=True)
