@@ -64,10 +64,12 @@ def servers() -> list[int]:
 
 
 def agent_of(job: LaunchedAttempt) -> int:
-    """Return the agent of a job, as the kernel shows it."""
+    """Return the agent of a job, as the kernel shows it: what it has forked itself carries its marker, too."""
     ref = job.ref()
-    (pid, *_) = markers("FABRIC_GUARD")[f"{ref.home}/{ref.job_id}/{ref.attempt}/{ref.learner}"]
-    return pid
+    table = process_table.read()
+    carriers = markers("FABRIC_GUARD")[f"{ref.home}/{ref.job_id}/{ref.attempt}/{ref.learner}"]
+    (agent,) = [pid for pid in carriers if pid in table and table[pid].parent not in carriers]
+    return agent
 
 
 def test_agents_of_a_burst_are_forked_and_run_as_others_do(launch: Launch) -> None:
