@@ -303,9 +303,8 @@ def instants(path: Path, monkeypatch: pytest.MonkeyPatch, *, refused: Sequence[s
     def noted(operation: Callable[..., Any]) -> Callable[..., Any]:
         def done(*args: Any, **more: Any) -> Any:
             result = operation(*args, **more)
-            if (
-                threading.get_ident() == moving
-            ):  # another thread that writes something is in no order with this one
+            # Another thread that writes something is in no order with this one.
+            if threading.get_ident() == moving:
                 note()
             return result
 
