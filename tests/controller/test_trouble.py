@@ -24,7 +24,7 @@ from workbench.controller.decide.messages import Unreachable
 from workbench.controller.loop.context import target_key
 from workbench.controller.loop.removal import tidy_up
 from workbench.controller.runtime.log import ControllerLog
-from workbench.controller.targets.backend_worker import LAUNCHES_AT_ONCE
+from workbench.controller.targets.backend_worker import COLLECT_TRIES, LAUNCHES_AT_ONCE
 from workbench.errors import BackendUnreachable, NoSpaceLeft, NotAllowed
 from workbench.job import TERMINAL, Intent, LearnerPhase, Reason, State
 from workbench.learner.journal.state import read
@@ -342,6 +342,26 @@ def test_files_that_a_backend_refuses_for_good_are_named_in_the_reason(
     assert bench.ends(job_id).reason.text.endswith(
         "its last output and files stay on the backend: you may not read pods/exec"
     )
+
+
+def test_files_that_a_backend_refuses_for_some_time_come_all_the_same(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.controller.targets.backend_worker.COLLECT_AGAIN_SECONDS", 0.01)
+    ended, refusals = threading.Event(), iter(range(COLLECT_TRIES - 1))
+
+    def follow() -> None:
+        if ended.is_set() and next(refusals, None) is not None:
+            raise NotAllowed("you may not read pods/exec")
+
+    bench.backend.on_follow = follow
+    job_id = bench.submit(target=FAR)
+    bench.runs(job_id)
+    ended.set()
+    bench.backend.exit(job_id, code=3)
+
+    assert "stay on the backend" not in bench.ends(job_id).reason.text
+    assert next(refusals, None) is None
 
 
 def test_files_of_an_ended_job_come_when_its_backend_answers_again(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from tests.simulation.targets import Learner, SimulatedTarget
+from workbench.controller.targets.backend_worker import COLLECT_TRIES
 from workbench.job import LEGAL_STEPS, TERMINAL, LearnerPhase, State, exit_code_of, short_id
 from workbench.paths import Home
 from workbench.spec import SWEEP_LABEL
@@ -30,6 +31,9 @@ _SERIES: Final = (
     "SELECT series.job_id, series.learner, points.attempt, points.step, count(*) FROM points "
     "JOIN series ON series.id = points.series WHERE series.name = 'loss' GROUP BY 1, 2, 3, 4"
 )
+
+LEFT_THERE: Final = "its last output and files stay on the backend"
+"""What the reason of an attempt says whose files its backend refuses to give."""
 
 
 class Violation(AssertionError):
@@ -283,7 +287,18 @@ class Checks:
                 raise Violation(f"{one.name} reported {one.reported} times, {have} are in the store")
 
     def _may_miss_records(self, one: Learner) -> bool:
-        return one.ref in self._without_files or self._world.may_miss_records(one)
+        return (
+            one.ref in self._without_files
+            or self._world.may_miss_records(one)
+            or self._is_left_at_target(one)
+        )
+
+    def _is_left_at_target(self, one: Learner) -> bool:
+        """Say whether its target refused to give what a learner left so often that it stays there, and this is told."""
+        ref, refusals = one.ref, self._world.target_of(one).refusals[one.ref]
+        sql = "SELECT reason FROM attempts WHERE job_id = ? AND attempt = ?"
+        found = self.store.row(sql, (ref.job_id, ref.attempt))
+        return refusals >= COLLECT_TRIES and found is not None and LEFT_THERE in str(found[0])
 
     def _journals_are_whole(self) -> None:
         for one in self._world.all_learners():

@@ -277,7 +277,16 @@ class SimulatedRunner(Runner):
         early: EarlyBytes | None = None,
     ) -> Mapping[LearnerRef, Mapping[str, Chunk]]:
         world, target = self._world, self._target
-        self._line.call("follow")
+        try:
+            self._line.call("follow")
+        except (BackendUnreachable, TryAgain):
+            raise
+        except Exception:
+            for ref in known:
+                target.refusals[ref] += 1
+            raise
+        for ref in known:
+            target.refusals[ref] = 0
         until = world.scheduler.now + timeout_seconds
         while True:
             news = {ref: parts for ref in known if (parts := self._new_of(ref, known[ref]))}

@@ -207,6 +207,8 @@ class SimulatedTarget:
         """By job: what holds back one that the waiter has."""
         self.restarts_within: dict[str, float] = {}
         """By job: when its back-off is over, however the clock is set."""
+        self.refusals: Counter[LearnerRef] = Counter()
+        """How many times in a row it has answered with an error when a learner's journal was asked for."""
         self.clock_us = 0
         """How far its clock is ahead."""
         self.is_up = True

@@ -60,11 +60,14 @@ MEASURE_SECONDS: Final = 60.0
 FETCHES_AT_ONCE: Final = 4
 COLLECT_SILENCE_SECONDS: Final = 3600.0
 COLLECT_AGAIN_SECONDS: Final = 2.0
+"""How long until the files of an attempt are requested again; after each error in a row it is twice as long."""
+
 SAME_FAILURE_SECONDS: Final = 0.5
 """Threads that waited while another failed to open the target get the same error, instead of each trying again."""
 
-COLLECT_TRIES: Final = 5
-"""How often the files of an attempt are requested from a backend that answers, before they are left there."""
+COLLECT_TRIES: Final = 6
+"""How often the files of an attempt are requested from a backend that answers with errors, before they are left there:
+for a minute. An API server that has just started knows nobody's rights for some seconds."""
 
 
 class _Cancelled(FabricError):
@@ -91,6 +94,8 @@ class _Collection:
     claim: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     """Keeps others from fetching the same journals."""
     tries: int = 0
+    """How many tries in a row the backend has answered with an error."""
+    next_try_at: float = 0.0
     is_failing: bool = False
     """Whether the last try failed, so that the loop is to hear of one that works."""
 
@@ -296,31 +301,42 @@ class BackendWorker:
 
         It is tried until it works; a backend that answers with errors is given up after some tries.
         """
-        try:
-            is_over = self._fetch_some(collection.attempt)
-            collection.tries = 0
-            if collection.is_failing:
-                self._report_collection(collection, "")
-        except (BackendUnreachable, TryAgain, CannotWrite) as error:
-            collection.tries, is_over = 0, False
-            self._report_collection(collection, sentence(error))
-            self._closed.wait(COLLECT_AGAIN_SECONDS)
-        except BaseException as error:
-            collection.tries += 1
-            self._report_collection(collection, sentence(error))
-            is_over = collection.tries >= COLLECT_TRIES
-            if is_over:
-                job_id = collection.attempt.job_id
-                self._post(LogNote(f"{job_id}: its files stay on the backend: {sentence(error)}"))
-                self._drop_secrets(collection.attempt)
-            else:
-                self._closed.wait(COLLECT_AGAIN_SECONDS)
+        is_over = False
+        if (pause := collection.next_try_at - elapsed_seconds()) > 0:
+            # No longer at once: the files of other attempts come meanwhile.
+            self._closed.wait(min(pause, COLLECT_AGAIN_SECONDS))
+        else:
+            is_over = self._try_to_fetch(collection)
         if not is_over and not self._closed.is_set():
             self._fetching.submit(call)
             return
         collection.claim.close()
         if not self._closed.is_set():
             collection.done()
+
+    def _try_to_fetch(self, collection: _Collection) -> bool:
+        """Fetch some of what an attempt left; return whether it is all here, or given up."""
+        again_seconds = COLLECT_AGAIN_SECONDS
+        try:
+            is_over = self._fetch_some(collection.attempt)
+            collection.tries = 0
+            if collection.is_failing:
+                self._report_collection(collection, "")
+            return is_over
+        except (BackendUnreachable, TryAgain, CannotWrite) as error:
+            collection.tries = 0
+            self._report_collection(collection, sentence(error))
+        except BaseException as error:
+            collection.tries += 1
+            self._report_collection(collection, sentence(error))
+            if collection.tries >= COLLECT_TRIES:
+                job_id = collection.attempt.job_id
+                self._post(LogNote(f"{job_id}: its files stay on the backend: {sentence(error)}"))
+                self._drop_secrets(collection.attempt)
+                return True
+            again_seconds *= 2 ** (collection.tries - 1)
+        collection.next_try_at = elapsed_seconds() + again_seconds
+        return False
 
     def _report_collection(self, collection: _Collection, failure: str) -> None:
         """Tell the loop why an attempt's files cannot be fetched, or that they come again."""
