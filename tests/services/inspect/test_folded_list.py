@@ -11,7 +11,7 @@ from workbench.services.inspect.job_query import FoldedLines, find_folded
 from workbench.services.inspect.list_columns import USUAL, search_cells
 from workbench.services.inspect.search_standing import read_progress, read_rungs
 from workbench.store.db.database import Store
-from workbench.store.queries.experiments import ExperimentSummary, summaries, trial_jobs, trials
+from workbench.store.queries.experiments import ExperimentSummary, summaries, trial_jobs
 from workbench.store.updates.experiments import record_event
 
 
@@ -67,6 +67,6 @@ def test_a_search_whose_file_is_damaged_is_shown_without_its_progress(
     cells = search_cells(store, USUAL, summary, now_us())
 
     assert cells[-1].startswith("12 trials, 2 run, best val_loss=")
-    progress = read_progress(store, summary.row, trials(store, search))
-    assert (progress.expected_trials, progress.ended_trials, progress.share) == (12, 10, None)
+    progress = read_progress(store, summary.row)
+    assert (progress.expected_trials, progress.totals.ended, progress.share) == (12, 10, None)
     assert read_rungs(store, summary.row) == ()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from workbench.errors import FabricError
@@ -22,11 +22,13 @@ from workbench.store.queries.experiments import (
     WAITING,
     ExperimentRow,
     TrialRow,
+    TrialTotals,
     archived_experiments,
     best_trial,
     experiment,
     newest_search,
     read_experiment_file,
+    trial_totals,
     trials,
 )
 from workbench.values import dataclass
@@ -37,6 +39,7 @@ UNREADABLE: Final = (FabricError, OSError, AttributeError, KeyError, TypeError, 
 """What is raised as a search is read whose files are gone or damaged: JSON may be valid, and no search."""
 SURE_SHARE: Final = 0.05
 """Before so much of a search is done nobody can tell when it ends."""
+_MAY_PAUSE: Final = re.compile(rb'"(?:pause|resume|continue)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +71,9 @@ class TrialCurve:
 class SearchProgress:
     """How far a search has come, without the values that its trials have reported."""
 
+    totals: TrialTotals
     expected_trials: int
     """How many there will be."""
-    ended_trials: int
     share: float | None = None
     """How much is done, from 0 to 1; None where that is not known."""
     rungs: tuple[int, ...] = ()
@@ -149,11 +152,7 @@ class SearchReader:
         self._offset = 0
         self._curves: dict[str, TrialCurve] = {}
         """By the id that the search drew for the trial."""
-        self._last_us = 0
-        """When the last event was."""
-        self._paused_us = 0
-        """For how long the search was paused."""
-        self._pause_began_us: int | None = None
+        self._clock = _Clock()
 
     def __call__(self, store: Store) -> SearchStanding | None:
         """Return how it stands now, the same value as before where nothing has changed; None where there is none.
@@ -180,22 +179,23 @@ class SearchReader:
         rows = trials(store, self._id)
         found = tuple(StandingTrial(one, dict(flat_params(one.hparams)), self._rung(one)) for one in rows)
         best = best_trial(row, rows)
+        expected = _expected(row, len(rows), self._expected)
+        share = _share(row, trial_totals(store, self._id), expected, self._search)
         curves = {one.number: self._curves[one.trial] for one in rows if one.trial in self._curves}
-        standing = SearchStanding(
+        return SearchStanding(
             row,
             found,
             curves,
             None if best is None else found[rows.index(best)],
-            _expected(row, rows, self._expected),
+            expected,
             self._rungs,
             self._axis or "",
             _differing(found),
-            None,
+            _ends_us(row, share, self._clock),
             self._ranges,
             self._seed,
             is_archived=self._id in archived_experiments(store),
         )
-        return replace(standing, ends_us=self._ends_us(standing))
 
     def _take_search(self, search: Mapping[str, Any]) -> None:
         """Take what was submitted, or what a search that was over was continued with."""
@@ -222,7 +222,7 @@ class SearchReader:
             self._offset = end
             if event["do"] == "annotate":
                 continue  # nothing has become of a trial
-            before_us, self._last_us = self._last_us, event["time"]
+            self._clock.take(event)
             match event["do"]:
                 case "report":
                     units, values = new.setdefault(event["trial"], ([], []))
@@ -230,14 +230,8 @@ class SearchReader:
                     number = len(known.values) + len(values) + 1
                     units.append(float(number if event.get("units") is None else event["units"]))
                     values.append(math.nan if event["value"] is None else float(event["value"]))
-                case "pause":
-                    self._pause_began_us = event["time"]
-                case "resume" if self._pause_began_us is not None:
-                    self._paused_us += event["time"] - self._pause_began_us
-                    self._pause_began_us = None
                 case "continue":
                     self._take_search(event["search"])
-                    self._paused_us += event["time"] - before_us
         for trial, (more_units, more_values) in new.items():
             known = self._curves.get(trial, TrialCurve())
             self._curves[trial] = TrialCurve((*known.units, *more_units), (*known.values, *more_values))
@@ -245,39 +239,27 @@ class SearchReader:
     def _rung(self, row: TrialRow) -> int | None:
         return rung_of(row, self._rungs)
 
-    def _ends_us(self, standing: SearchStanding) -> int | None:
-        """Return when a search that runs has done as much as is expected of it."""
-        rows = [one.row for one in standing.trials]
-        share = _share(standing.row, rows, standing.expected_trials, self._search)
-        if standing.row.state != RUNNING or share is None or not SURE_SHARE <= share < 1:
-            return None
-        took_us = self._last_us - standing.row.created_us - self._paused_us
-        return round(self._last_us + took_us * (1 - share) / share)
 
-
-def read_progress(store: Store, row: ExperimentRow, found: Sequence[TrialRow]) -> SearchProgress:
-    """Return how far a search has come; ``found`` are its trials.
+def read_progress(store: Store, row: ExperimentRow) -> SearchProgress:
+    """Return how far a search has come, without reading each of its trials: they may be many.
 
     Its history, which may be long, is read only while it runs: to tell when it ends.
     """
-    ended = sum(one.state not in OPEN_TRIALS for one in found)
+    totals = trial_totals(store, row.id)
     try:
         document = read_experiment_file(store.home, row.id)
         search = document["spec"]["search"]
         if row.method in CONTINUED:
             search = newest_search(store.home, row.id, document)
         method = SearchConfig.from_json(search).make_method()
-        expected = _expected(row, found, sum(method.outlook(document["seed"]).values()))
+        expected = _expected(row, totals.count, sum(method.outlook(document["seed"]).values()))
         rungs = tuple(sorted(set(method.rungs())))
-        share = _share(row, found, expected, search)
-        tells_end = row.state == RUNNING and share is not None and SURE_SHARE <= share < 1
-        standing = SearchReader(row.id)(store) if tells_end else None
+        share = _share(row, totals, expected, search)
+        ends_us = _ends_us(row, share, _read_clock(store, row.id)) if _tells_end(row, share) else None
     except UNREADABLE:
-        return SearchProgress(len(found), ended)
-    reached = tuple(sum(one.units is not None and one.units >= each for one in found) for each in rungs)
-    return SearchProgress(
-        expected, ended, share, rungs, reached, None if standing is None else standing.ends_us
-    )
+        return SearchProgress(totals, totals.count)
+    reached = trial_totals(store, row.id, rungs).reached if rungs else ()
+    return SearchProgress(totals, expected, share, rungs, reached, ends_us)
 
 
 def read_rungs(store: Store, row: ExperimentRow) -> tuple[int, ...]:
@@ -296,14 +278,12 @@ def rung_of(row: TrialRow, rungs: Sequence[int]) -> int | None:
     return sum(row.units is not None and row.units >= each for each in rungs)
 
 
-def _expected(row: ExperimentRow, found: Sequence[TrialRow], expected: int) -> int:
+def _expected(row: ExperimentRow, count: int, expected: int) -> int:
     """Return how many trials there will be: others may come for invalid ones, and a searcher may end earlier."""
-    return len(found) if row.state == COMPLETED else max(expected, len(found))
+    return count if row.state == COMPLETED else max(expected, count)
 
 
-def _share(
-    row: ExperimentRow, found: Sequence[TrialRow], expected: int, search: Mapping[str, Any]
-) -> float | None:
+def _share(row: ExperimentRow, totals: TrialTotals, expected: int, search: Mapping[str, Any]) -> float | None:
     """Return how much of a search is done: its trials that have ended, and of the others the part that is trained.
 
     The others are expected to get as far as those that have ended did on average: how many a search stops early is
@@ -316,16 +296,75 @@ def _share(
         return None
     if not expected:
         return 0.0
-    ended = [one for one in found if one.state not in (*OPEN_TRIALS, "CANCELLED", "INVALID")]
-    going = [one.units or 0.0 for one in found if one.state in (*OPEN_TRIALS, "CANCELLED")]
-    lengths = [one.units for one in ended if one.units is not None and math.isfinite(one.units)]
-    usual = sum(lengths) / len(lengths) if lengths else 0.0
-    done = float(len(ended))
-    if row.method == "grid":
-        done += sum(one.state == "INVALID" for one in found)
-    if usual > 0:
-        done += sum(min(units / usual, 1.0) for units in going if math.isfinite(units))
+    done = totals.finished + totals.going + (totals.invalid if row.method == "grid" else 0)
     return min(done / expected, 1.0)
+
+
+def _ends_us(row: ExperimentRow, share: float | None, clock: _Clock) -> int | None:
+    """Return when a search that runs has done as much as is expected of it; None where that is not known."""
+    if share is None or not _tells_end(row, share):
+        return None
+    took_us = clock.last_us - row.created_us - clock.paused_us
+    return round(clock.last_us + took_us * (1 - share) / share)
+
+
+def _tells_end(row: ExperimentRow, share: float | None) -> bool:
+    return row.state == RUNNING and share is not None and SURE_SHARE <= share < 1
+
+
+class _Clock:
+    """For how long a search has been under way, by its events in their order."""
+
+    def __init__(self) -> None:
+        self.last_us = 0
+        """When the last event was."""
+        self.paused_us = 0
+        """For how long it was paused, or over until it was continued."""
+        self._pause_began_us: int | None = None
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Take in an event by which something has become of the search."""
+        before_us, self.last_us = self.last_us, event["time"]
+        match event["do"]:
+            case "pause":
+                self._pause_began_us = event["time"]
+            case "resume" if self._pause_began_us is not None:
+                self.paused_us += event["time"] - self._pause_began_us
+                self._pause_began_us = None
+            case "continue":
+                self.paused_us += event["time"] - before_us
+
+
+def _read_clock(store: Store, experiment_id: str) -> _Clock:
+    """Read the times of a search from its history, of which only the lines that matter are parsed: it may be long."""
+    written = store.row("SELECT events_size FROM experiments WHERE id = ?", (experiment_id,))
+    history = store.home.experiment(experiment_id).events.read_bytes()[: written[0] if written else 0]
+    clock = _Clock()
+    before = b""
+    for line in history.splitlines():
+        if b'"annotate"' in line and _do(line) == "annotate":
+            continue  # nothing has become of a trial
+        if _MAY_PAUSE.search(line):
+            for each in (before, line):
+                _take_line(clock, each)
+            before = b""
+        else:
+            before = line
+    _take_line(clock, before)
+    return clock
+
+
+def _take_line(clock: _Clock, line: bytes) -> None:
+    if _do(line):
+        clock.take(json.loads(line))
+
+
+def _do(line: bytes) -> str:
+    """Return what a line of a history says that was done; nothing where it is damaged."""
+    try:
+        return str(json.loads(line)["do"])
+    except (ValueError, TypeError, KeyError):
+        return ""
 
 
 def _differing(found: tuple[StandingTrial, ...]) -> tuple[str, ...]:

@@ -511,12 +511,11 @@ def experiment_document(store: Store, row: ExperimentRow) -> ExperimentDocument:
 def _document(store: Store, row: ExperimentRow, *, is_archived: bool) -> ExperimentDocument:
     from workbench.formats import iso
     from workbench.services.inspect.search_standing import read_progress
-    from workbench.store.queries.experiments import RUNNING, annotations_of, best_trial, trials
+    from workbench.store.queries.experiments import annotations_of, best_row
 
-    found = trials(store, row.id)
     spec, annotations = _submitted_spec(store, row), annotations_of(store, row.id)
-    best = best_trial(row, found)
-    progress = read_progress(store, row, found)
+    best = best_row(store, row)
+    progress = read_progress(store, row)
     return {
         "schema": "fabric.experiment/1",
         "id": row.id,
@@ -533,10 +532,10 @@ def _document(store: Store, row: ExperimentRow, *, is_archived: bool) -> Experim
         "tags": list(annotations.tags),
         "note": annotations.note,
         "archived": is_archived,
-        "trials": sum(one.has_begun for one in found),
-        "running": sum(one.state == RUNNING for one in found),
+        "trials": progress.totals.begun,
+        "running": progress.totals.running,
         "expected_trials": progress.expected_trials,
-        "ended_trials": progress.ended_trials,
+        "ended_trials": progress.totals.ended,
         "progress": progress.share,
         "expected_end": iso(progress.ends_us),
         "rungs": [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -36,6 +37,10 @@ WAITING: Final = "WAITING"
 """The state of a trial that is halted until the search has decided whether it goes on."""
 STOPPED: Final = "STOPPED"
 """The state of a trial that the search has stopped."""
+CANCELLED: Final = "CANCELLED"
+"""The state of a trial that a person, or the end of its search, has cut off."""
+INVALID: Final = "INVALID"
+"""The state of a trial whose hyper-parameters its code refuses."""
 
 TRIALS_AHEAD: Final = "trials_ahead"
 """The key of an experiment's file that says how many more trials there are at once than may run.
@@ -44,7 +49,7 @@ There ``spec.at_most``, which each trial's job gets, is how many may run, and ``
 ahead, too. So the search methods, and a fabric that does not know the key, have nothing else to heed.
 """
 
-ENDED_EARLY: Final = (FAILED, "CANCELLED")
+ENDED_EARLY: Final = (FAILED, CANCELLED)
 """The states of trials that go on when their search is continued."""
 
 _SHOWN: Final = 5
@@ -129,6 +134,27 @@ class TrialRow:
     """Where it runs; None as long as it has no job."""
     has_begun: bool = True
     """Whether it has ever run; one that was ended before that counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialTotals:
+    """What the trials of a search come to, however many they are."""
+
+    count: int
+    begun: int
+    """How many have ever run."""
+    running: int
+    ended: int
+    """Of how many nothing is to come."""
+    finished: int
+    """How many have ended by themselves, or as their search wanted: they were neither cut off nor invalid."""
+    invalid: int
+    usual_units: float
+    """How far those that are finished have come on average; 0 where that is not known."""
+    going: float
+    """What is done of those that go on or were cut off: 1 for each that has come as far as finished ones usually do."""
+    reached: tuple[int, ...] = ()
+    """How many have come to each of the units that were asked about."""
 
 
 def read_experiment_file(home: Home, experiment_id: str) -> dict[str, Any]:
@@ -331,17 +357,70 @@ def trial_job_ids(store: Store, experiment_id: str) -> list[str]:
 
 def trials(store: Store, experiment_id: str) -> list[TrialRow]:
     """List the trials of a search in the order of their creation."""
-    if not has_experiments(store):
-        return []
+    return _trial_rows(store, "1 ORDER BY number", experiment_id) if has_experiments(store) else []
+
+
+def _trial_rows(store: Store, which: str, experiment_id: str) -> list[TrialRow]:
     sql = (
         f"SELECT {_TRIAL_COLUMNS}, jobs.backend, NOT {_HAS_NOT_BEGUN}"
         " FROM trials LEFT JOIN jobs ON jobs.id = trials.job_id"
-        " WHERE experiment = ? ORDER BY number"
+        f" WHERE experiment = ? AND {which}"
     )
     return [
         TrialRow(*(*row[:4], json.loads(row[4]), *row[5:11], bool(row[11])))
         for row in store.rows(sql, (experiment_id,))
     ]
+
+
+def trial_totals(store: Store, experiment_id: str, rungs: Sequence[float] = ()) -> TrialTotals:
+    """Add up the trials of a search; ``rungs`` are units, for each of which it counts who has come so far."""
+    if not has_experiments(store):
+        return TrialTotals(0, 0, 0, 0, 0, 0, 0.0, 0.0, (0,) * len(rungs))
+    is_finite = f"abs(units) <= {sys.float_info.max!r}"
+    is_open = f"state IN ('{RUNNING}', '{PAUSED}', '{WAITING}')"
+    is_going = f"({is_open} OR state = '{CANCELLED}')"
+    is_finished = f"(NOT {is_going} AND state <> '{INVALID}')"
+    sums = [f"NOT {is_open}", is_finished, f"state = '{INVALID}'", *("units >= ?" for _ in rungs)]
+    sql = (
+        f"SELECT count(*), {', '.join(f'total({each})' for each in sums)},"
+        f" avg(CASE WHEN {is_finished} AND {is_finite} THEN units END) FROM trials WHERE experiment = ?"
+    )
+    found = store.row(sql, (*rungs, experiment_id))
+    assert found is not None
+    count, ended, finished, invalid, *reached, usual = found
+    part = (
+        f"SELECT total(min(units / ?, 1.0)) FROM trials WHERE experiment = ? AND {is_going} AND {is_finite}"
+    )
+    going = store.row(part, (usual, experiment_id)) if usual and usual > 0 else None
+    early = store.row(
+        f"SELECT total(trials.state = '{RUNNING}'), total({_HAS_NOT_BEGUN}),"
+        f" total(trials.state = '{RUNNING}' AND {_HAS_NOT_BEGUN})"
+        " FROM trials LEFT JOIN jobs ON jobs.id = trials.job_id"
+        f" WHERE experiment = ? AND trials.state IN ('{RUNNING}', '{PAUSED}')",
+        (experiment_id,),
+    )
+    assert early is not None
+    running, not_begun, queued = map(int, early)
+    return TrialTotals(
+        count,
+        count - not_begun,
+        running - queued,
+        int(ended),
+        int(finished),
+        int(invalid),
+        float(usual or 0.0),
+        float(going[0]) if going else 0.0,
+        tuple(map(int, reached)),
+    )
+
+
+def best_row(store: Store, row: ExperimentRow) -> TrialRow | None:
+    """Return the same trial as :func:`best_trial`, without reading the others."""
+    if not has_experiments(store):
+        return None
+    order = "ASC" if row.goal == "minimize" else "DESC"
+    found = _trial_rows(store, f"best IS NOT NULL ORDER BY best {order}, number LIMIT 1", row.id)
+    return next(iter(found), None)
 
 
 def best_trial(row: ExperimentRow, found: Sequence[TrialRow]) -> TrialRow | None:
