@@ -225,18 +225,20 @@ class SimulatedRunner(Runner):
             return
 
         def keep(left: int) -> None:
-            if left:
-                target.reserved[attempt] = left
-            elif target.reserved.pop(attempt, None):
+            """Leave the others to a learner that is spawned at once: nobody gets them in between."""
+            target.reserved[attempt] = left
+
+        def release() -> None:
+            if target.reserved.pop(attempt, 0):
                 target.admit()
 
         keep(slots)
         if self._line.process is not None:
-            self._line.process.on_killed.append(lambda: keep(0))
+            self._line.process.on_killed.append(release)
         try:
             yield keep
         finally:
-            keep(0)
+            release()
 
     def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
         world, target = self._world, self._target

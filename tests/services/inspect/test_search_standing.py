@@ -1,4 +1,4 @@
-"""How far a search is: added up by the store for ``fabric experiment``, and the same as its trials show in the screens."""
+"""How far a search is: what `fabric experiment` has the store add up, and what the screens show."""
 
 from __future__ import annotations
 
