@@ -26,6 +26,7 @@ pytest_plugins = (
     "tests.gate.leftovers",
     "tests.gate.lanes",
     "tests.gate.record",
+    "tests.gate.order",
     "tests.support.command",
     "tests.support.box",
     "tests.support.engine",

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.gate import leftovers, machine
-from tests.gate.record import VARIABLE, Record
+from tests.gate.record import SECONDS, VARIABLE, Record, cache_folder
 
 MOST_UNSTEADY: Final = 8
 """More tests that fail only beside others are not chance: the run is red."""
@@ -142,12 +142,6 @@ def seconds_by_folder(seconds: Mapping[str, float]) -> list[str]:
     return [f"{taken:6} s {folder}" for folder, taken in folders.most_common()]
 
 
-def cache_folder() -> Path:
-    """Return the folder in the user's cache that runs of the gate are recorded in."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "fabric-gate"
-
-
 def record_line(commit: str, verdict: Verdict, seconds: float, load: float) -> str:
     """Return the line of a run: commit, verdict, seconds, counts, load when it began, and when it ended."""
     counts = f"tests={verdict.passed} failed={len(verdict.failed)} skipped={verdict.skipped}"
@@ -179,7 +173,7 @@ def main() -> int:
         unsteady = unsteady_text(verdict, first)
         print(unsteady, end="")
         print("\n== seconds of tests", *seconds_by_folder(first.seconds), sep="\n")
-        (cache_folder() / "seconds.json").write_text(json.dumps(first.seconds))
+        (cache_folder() / SECONDS).write_text(json.dumps(first.seconds))
     left = machine.left_behind(before, machine.traces())
     print("\n== left behind" + (":" if left else ": nothing"), *left, sep="\n")
     leftovers.remove_when_alone()

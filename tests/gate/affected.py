@@ -8,7 +8,6 @@ until they need more time than was asked for, as the last run of the gate measur
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from tests.gate.__main__ import cache_folder
+from tests.gate.record import read_seconds
 from tests.project.structure import ROOT, TOPS, imports, modules
 
 UNKNOWN_SECONDS: Final = 5.0
@@ -151,10 +150,10 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="print the modules and run nothing")
     asked, options = parser.parse_known_args()
     since = asked.since if _git("rev-parse", "--verify", asked.since) else "HEAD"
-    measured = cache_folder() / "seconds.json"
-    seconds = json.loads(measured.read_text()) if measured.exists() else {}
     files = changed_files(since)
-    taken, left = within(affected(files, arrows_of(), seconds), asked.minutes * 60 * (os.cpu_count() or 1))
+    taken, left = within(
+        affected(files, arrows_of(), read_seconds()), asked.minutes * 60 * (os.cpu_count() or 1)
+    )
     print(f"{len(files)} files changed since {since}; {len(taken)} modules of tests, nearest first:")
     for one in taken:
         print(f"  {one.path} ({one.distance} away, {one.seconds:.0f} s)")

@@ -16,7 +16,24 @@ if TYPE_CHECKING:
     import pytest
 
 VARIABLE: Final = "FABRIC_TEST_RECORD"
+SECONDS: Final = "seconds.json"
+"""The file in :func:`cache_folder` that says how many seconds each module of tests took in the last run of the gate."""
 Outcome = Literal["passed", "failed", "skipped"]
+
+
+def cache_folder() -> Path:
+    """Return the folder in the user's cache that runs of the gate are recorded in."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "fabric-gate"
+
+
+def read_seconds() -> dict[str, float]:
+    """Return how long each module took in the last run of the gate here; nothing where there was none."""
+    try:
+        found = json.loads((cache_folder() / SECONDS).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 @dataclass(slots=True)

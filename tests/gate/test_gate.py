@@ -22,7 +22,8 @@ from tests.gate.__main__ import (
 from tests.gate.affected import STARTED, Affected, affected, arrows_of, within
 from tests.gate.hunt import hunt
 from tests.gate.machine import left_behind, traces
-from tests.gate.record import Outcome, Record
+from tests.gate.order import estimate, spread
+from tests.gate.record import SECONDS, Outcome, Record, cache_folder
 from tests.support.waiting import until
 
 PASSES = "def test_passes(): pass\n"
@@ -107,6 +108,49 @@ def test_a_worker_that_dies_is_a_failed_test(project: Path) -> None:
 
     assert "test_b.py::test_dies" in verdict.failed or verdict.broken
     assert not verdict.green
+
+
+def test_modules_of_each_folder_are_spread_over_the_run_the_long_ones_first() -> None:
+    seconds = {"tests/pods/a.py": 1.0, "tests/pods/b.py": 60.0, "tests/pods/c.py": 39.0}
+    seconds |= {f"tests/quick/{number}.py": 1.0 + number / 1000 for number in range(10)}
+
+    order = spread(seconds)
+
+    assert order[:2] == ["tests/pods/b.py", "tests/quick/9.py"]
+    pods = [order.index(f"tests/pods/{name}.py") for name in "bca"]
+    assert pods == [0, 7, 12]
+    assert [module for module in order if "quick" in module] == [
+        f"tests/quick/{n}.py" for n in range(9, -1, -1)
+    ]
+
+
+def test_a_new_module_is_expected_to_take_what_tests_of_its_folder_take() -> None:
+    tests = ["tests/pods/a.py"] * 2 + ["tests/pods/new.py"] * 3 + ["tests/other/new.py"] * 5
+
+    assert estimate(tests, {"tests/pods/a.py": 20.0}) == {
+        "tests/pods/a.py": 20.0,
+        "tests/pods/new.py": 30.0,
+        "tests/other/new.py": 2.0,
+    }
+
+
+def test_workers_take_modules_in_the_order_that_the_last_run_gives(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(project / "cache"))
+    for name in "abc":
+        (project / f"test_{name}.py").write_text(
+            f"import pathlib\ndef test_of_it():\n    with open({str(project / 'order')!r}, 'a') as file:\n"
+            f"        file.write({name!r})\n"
+        )
+    cache_folder().mkdir(parents=True)
+    (cache_folder() / SECONDS).write_text('{"test_a.py": 1.0, "test_b.py": 3.0, "test_c.py": 2.0}')
+    in_order = [*argv(project, "-p", "tests.gate.order", "--dist=loadfile", "--no-loadscope-reorder")]
+
+    subprocess.run([*in_order, "-n", "1"], check=True, capture_output=True)
+    subprocess.run([*in_order, "-n", "0"], check=True, capture_output=True)
+
+    assert (project / "order").read_text() == "bca" + "abc"
 
 
 def record(status: int, **outcomes: Outcome) -> Record:
