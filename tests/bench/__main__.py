@@ -15,6 +15,7 @@ from tests.bench.harness import Row, TimeIsUp, as_json, table, time_limit
 BENCHMARKS: Mapping[str, str] = {
     "help": "command_line:help_rows",
     "list": "command_line:list_rows",
+    "array": "command_line:array_rows",
     "where": "finding:where_rows",
     "grep": "finding:grep_rows",
     "trivial": "command_line:trivial_rows",

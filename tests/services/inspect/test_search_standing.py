@@ -12,7 +12,7 @@ from typing import Any, get_args
 import pytest
 
 from tests.screens import seeding
-from workbench.services.inspect.search_standing import SearchReader, read_progress
+from workbench.services.inspect.search_standing import READ_SHARE, SearchReader, read_progress
 from workbench.store.db.database import Store
 from workbench.store.queries.experiments import (
     TrialRow,
@@ -154,3 +154,39 @@ def read(store: Store, search: str) -> int:
     ends_us = read_progress(store, row).ends_us
     assert ends_us is not None
     return ends_us
+
+
+def test_a_search_of_very_many_trials_is_looked_at_seldom_but_for_its_state(
+    store: Store, search: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, took = 100.0, 2.0
+
+    def look() -> float:
+        nonlocal now
+        now += took / 2  # the time is asked for before and after a look
+        return now
+
+    monkeypatch.setattr("workbench.services.inspect.search_standing.elapsed_seconds", look)
+    reader = SearchReader(search)
+    first = reader(store)
+    record_event(store, search, {"do": "pause", "state": "PAUSED"})
+    store.execute("DELETE FROM trials WHERE number > 3")
+
+    paused = reader(store)
+    now += took / READ_SHARE
+    later = reader(store)
+
+    assert first is not None and first.row.state == "RUNNING"
+    assert paused == replace(first, row=replace(first.row, state="PAUSED"), ends_us=None)
+    assert later is not None and len(later.trials) == 3
+
+
+def test_params_differ_where_their_values_are_written_in_another_way(store: Store, search: str) -> None:
+    values = [{"a": 1, "b": [1], "c": "x", "d": 0.1}, {"a": True, "b": [1], "c": "x", "d": 0.1}]
+    store.execute("DELETE FROM trials WHERE number > 2")
+    for number, hparams in enumerate(values, start=1):
+        store.execute("UPDATE trials SET hparams = ? WHERE number = ?", (json.dumps(hparams), number))
+
+    shown = SearchReader(search)(store)
+
+    assert shown is not None and shown.params == ("a",)

@@ -6,8 +6,10 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
+from workbench.clock import elapsed_seconds
 from workbench.errors import FabricError
 from workbench.manifest.builder.params import flat_params
 from workbench.search.config import CONTINUED, DISTRIBUTIONS, SearchConfig
@@ -39,6 +41,10 @@ UNREADABLE: Final = (FabricError, OSError, AttributeError, KeyError, TypeError, 
 """What is raised as a search is read whose files are gone or damaged: JSON may be valid, and no search."""
 SURE_SHARE: Final = 0.05
 """Before so much of a search is done nobody can tell when it ends."""
+READ_SHARE: Final = 0.05
+"""So much of the time at most is taken by reading a search whose trials are so many that one look takes long."""
+LONG_SECONDS: Final = 0.1
+"""A look that takes less may be repeated at once."""
 _MAY_PAUSE: Final = re.compile(rb'"(?:pause|resume|continue)"')
 
 
@@ -136,12 +142,16 @@ class SearchStanding:
 
 
 class SearchReader:
-    """Reads how a search stands again and again: of its history what is new, and nothing where nothing is."""
+    """Reads how a search stands again and again: of its history what is new, and nothing where nothing is.
+
+    Where it has very many trials these are looked at more seldom; whether it runs, is paused or over is always known.
+    """
 
     def __init__(self, experiment_id: str) -> None:
         self._id = experiment_id
         self._seen: object = None
         self._standing: SearchStanding | None = None
+        self._next_look_at = 0.0
         self._axis: str | None = None
         """What the units are; None until the search was read."""
         self._search: Mapping[str, Any] = {}
@@ -166,8 +176,15 @@ class SearchReader:
         written = store.row("SELECT events_size FROM experiments WHERE id = ?", (self._id,))
         jobs = store.row("SELECT value FROM counters WHERE name = 'jobs'")
         if (row, written, jobs) != self._seen:
-            self._standing = self._read(store, row, written[0] if written else 0)
-            self._seen = row, written, jobs
+            began = elapsed_seconds()
+            if self._standing is None or began >= self._next_look_at:
+                self._standing = self._read(store, row, written[0] if written else 0)
+                self._seen = row, written, jobs
+                took = elapsed_seconds() - began
+                self._next_look_at = began + took / READ_SHARE if took >= LONG_SECONDS else 0.0
+            elif row != self._standing.row:
+                ends_us = self._standing.ends_us if row.state == RUNNING else None
+                self._standing = replace(self._standing, row=row, ends_us=ends_us)
         return self._standing
 
     def _read(self, store: Store, row: ExperimentRow, written: int) -> SearchStanding:
@@ -372,8 +389,14 @@ def _differing(found: tuple[StandingTrial, ...]) -> tuple[str, ...]:
     names = list(dict.fromkeys(name for one in found for name in one.hparams))
     if len(found) < 2:
         return tuple(names)
-    seen: dict[str, set[str]] = {name: set() for name in names}
-    for one in found:
-        for name in names:
-            seen[name].add(json.dumps(one.hparams.get(name), default=str))
-    return tuple(name for name in names if len(seen[name]) > 1)
+    first = found[0].hparams
+    return tuple(
+        name for name in names if any(not _is_same(one.hparams.get(name), first.get(name)) for one in found)
+    )
+
+
+def _is_same(value: object, other: object) -> bool:
+    """Say whether two values are written alike: 1, 1.0 and true are three."""
+    if type(value) is type(other) and isinstance(value, str | int | float):
+        return value == other
+    return json.dumps(value, default=str) == json.dumps(other, default=str)
