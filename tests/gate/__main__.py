@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.gate import leftovers, machine
-from tests.gate.record import SECONDS, VARIABLE, Record, cache_folder
+from tests.gate.record import SECONDS, VARIABLE, Record, cache_folder, folder_of
 
 MOST_UNSTEADY: Final = 8
 """More tests that fail only beside others are not chance: the run is red."""
@@ -138,7 +138,7 @@ def seconds_by_folder(seconds: Mapping[str, float]) -> list[str]:
     """Return a line for each folder of tests, the dearest first: the seconds of its tests, all workers together."""
     folders: Counter[str] = Counter()
     for module, taken in seconds.items():
-        folders[module.removeprefix("tests/").rpartition("/")[0].partition("/")[0]] += round(taken)
+        folders[folder_of(module)] += round(taken)
     return [f"{taken:6} s {folder}" for folder, taken in folders.most_common()]
 
 

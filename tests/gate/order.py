@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 import pytest
 
-from tests.gate.record import read_seconds
+from tests.gate.record import folder_of, read_seconds
 
 KEY: Final = "module_seconds"
 """Where each worker finds the seconds: all of them have to collect in the same order."""
@@ -52,12 +52,11 @@ def module_of(item: pytest.Item) -> str:
 def estimate(tests: Iterable[str], taken: Mapping[str, float]) -> dict[str, float]:
     """Return how long each module may take: as long as it took, else as other tests of its folder."""
     counts = Counter(tests)
-    known, known_tests = Counter[str](), Counter[str]()
+    known: dict[str, list[float]] = defaultdict(list)
     for module, count in counts.items():
         if module in taken:
-            known[folder_of(module)] += taken[module]  # type: ignore[assignment]  # seconds, not a count
-            known_tests[folder_of(module)] += count
-    each = {folder: seconds / known_tests[folder] for folder, seconds in known.items()}
+            known[folder_of(module)] += [taken[module] / count] * count
+    each = {folder: sum(seconds) / len(seconds) for folder, seconds in known.items()}
     return {
         module: taken.get(module, count * each.get(folder_of(module), USUAL_SECONDS))
         for module, count in counts.items()
@@ -76,8 +75,3 @@ def spread(seconds: Mapping[str, float]) -> list[str]:
             begins[module] = done / whole
             done += seconds[module]
     return sorted(seconds, key=lambda module: (begins[module], -seconds[module], module))
-
-
-def folder_of(module: str) -> str:
-    """Return the folder of tests that a module lies in."""
-    return module.removeprefix("tests/").partition("/")[0]

@@ -27,6 +27,11 @@ def cache_folder() -> Path:
     return cache / "fabric-gate"
 
 
+def folder_of(module: str) -> str:
+    """Return the folder of tests that a module lies in; nothing for one that lies in none."""
+    return module.removeprefix("tests/").rpartition("/")[0].partition("/")[0]
+
+
 def read_seconds() -> dict[str, float]:
     """Return how long each module took in the last run of the gate here; nothing where there was none."""
     try:
