@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -199,20 +200,38 @@ class LostFiles:
     is_silent: threading.Event
 
 
+def end_job(bench: Bench, follow: Callable[[], object]) -> str:
+    """Have a job end whose journal is asked for by ``follow`` from then on; return its id."""
+    ended = threading.Event()
+
+    def follow_once_ended() -> None:
+        if ended.is_set():
+            follow()
+
+    bench.backend.on_follow = follow_once_ended
+    job_id = bench.submit(target=FAR)
+    bench.runs(job_id)
+    ended.set()
+    bench.backend.exit(job_id, code=3)
+    return job_id
+
+
 @pytest.fixture
-def lost_files(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> LostFiles:
+def collects_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of an attempt are asked for again soon."""
     monkeypatch.setattr("workbench.controller.targets.backend_worker.COLLECT_AGAIN_SECONDS", 0.01)
+
+
+@pytest.fixture
+def lost_files(bench: Bench, collects_often: None) -> LostFiles:
     is_silent = threading.Event()
+    is_silent.set()
 
     def follow() -> None:
         if is_silent.is_set():
             raise BackendUnreachable("node-1 does not answer")
 
-    bench.backend.on_follow = follow
-    job_id = bench.submit(target=FAR)
-    bench.runs(job_id)
-    is_silent.set()
-    bench.backend.exit(job_id, code=3)
+    job_id = end_job(bench, follow)
     bench.says(job_id, "its last output and files are waited for: node-1 does not answer")
     return LostFiles(job_id, is_silent)
 
@@ -243,17 +262,7 @@ def test_a_kill_ends_a_job_whose_last_files_are_asked_for_and_never_answered(
     monkeypatch.setattr(
         "workbench.controller.decide.reconcile.FILES_PATIENCE_SECONDS", dict.fromkeys(Intent, 0.1)
     )
-    ended = threading.Event()
-
-    def follow() -> None:
-        if ended.is_set():
-            hanging.release.wait(patience())
-
-    bench.backend.on_follow = follow
-    job_id = bench.submit(target=FAR)
-    bench.runs(job_id)
-    ended.set()
-    bench.backend.exit(job_id, code=3)
+    job_id = end_job(bench, partial(hanging.release.wait, patience()))
     bench.ask(job_id, "kill")
 
     assert "has not answered for" in bench.ends(job_id).reason.text
@@ -323,42 +332,27 @@ def test_a_kill_is_not_held_by_the_files_of_jobs_that_are_fetched_before(
     assert bench.ends(jobs[1]).reason.text.endswith("the rest comes later")
 
 
-def test_files_that_a_backend_refuses_for_good_are_named_in_the_reason(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("workbench.controller.targets.backend_worker.COLLECT_AGAIN_SECONDS", 0.01)
-    ended = threading.Event()
+@pytest.mark.usefixtures("collects_often")
+def test_files_that_a_backend_refuses_for_good_are_named_in_the_reason(bench: Bench) -> None:
+    def refuse() -> None:
+        raise NotAllowed("you may not read pods/exec")
 
-    def follow() -> None:
-        if ended.is_set():
-            raise NotAllowed("you may not read pods/exec")
-
-    bench.backend.on_follow = follow
-    job_id = bench.submit(target=FAR)
-    bench.runs(job_id)
-    ended.set()
-    bench.backend.exit(job_id, code=3)
+    job_id = end_job(bench, refuse)
 
     assert bench.ends(job_id).reason.text.endswith(
         "its last output and files stay on the backend: you may not read pods/exec"
     )
 
 
-def test_files_that_a_backend_refuses_for_some_time_come_all_the_same(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("workbench.controller.targets.backend_worker.COLLECT_AGAIN_SECONDS", 0.01)
-    ended, refusals = threading.Event(), iter(range(COLLECT_TRIES - 1))
+@pytest.mark.usefixtures("collects_often")
+def test_files_that_a_backend_refuses_for_some_time_come_all_the_same(bench: Bench) -> None:
+    refusals = iter(range(COLLECT_TRIES - 1))
 
-    def follow() -> None:
-        if ended.is_set() and next(refusals, None) is not None:
+    def refuse() -> None:
+        if next(refusals, None) is not None:
             raise NotAllowed("you may not read pods/exec")
 
-    bench.backend.on_follow = follow
-    job_id = bench.submit(target=FAR)
-    bench.runs(job_id)
-    ended.set()
-    bench.backend.exit(job_id, code=3)
+    job_id = end_job(bench, refuse)
 
     assert "stay on the backend" not in bench.ends(job_id).reason.text
     assert next(refusals, None) is None
