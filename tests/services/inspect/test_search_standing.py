@@ -18,9 +18,9 @@ from workbench.store.queries.experiments import (
     TrialRow,
     TrialState,
     TrialTotals,
-    best_row,
     best_trial,
     experiment,
+    find_best_trial,
     trial_totals,
     trials,
 )
@@ -50,7 +50,6 @@ def add_up(found: Sequence[TrialRow]) -> TrialTotals:
         sum(one.state == "CANCELLED" or one not in going for one in found),
         len(finished),
         sum(one.state == "INVALID" for one in found),
-        usual,
         sum(min(units / usual, 1.0) for units in parts) if usual > 0 else 0.0,
         tuple(sum(one.units is not None and one.units >= rung for one in found) for rung in RUNGS),
     )
@@ -82,14 +81,12 @@ def test_trials_come_to_what_they_are_one_by_one(store: Store, search: str, seed
     found = trials(store, search)
     totals = trial_totals(store, search, RUNGS)
 
-    assert replace(totals, usual_units=0.0, going=0.0) == replace(add_up(found), usual_units=0.0, going=0.0)
-    assert (totals.usual_units, totals.going) == pytest.approx(
-        (add_up(found).usual_units, add_up(found).going)
-    )
+    assert replace(totals, going=0.0) == replace(add_up(found), going=0.0)
+    assert totals.going == pytest.approx(add_up(found).going)
     row = experiment(store, search)
     assert row is not None
     for goal in ("minimize", "maximize"):
-        assert best_row(store, replace(row, goal=goal)) == best_trial(replace(row, goal=goal), found)
+        assert find_best_trial(store, replace(row, goal=goal)) == best_trial(replace(row, goal=goal), found)
 
 
 def test_a_search_without_trials_comes_to_nothing(store: Store, search: str) -> None:
@@ -97,8 +94,8 @@ def test_a_search_without_trials_comes_to_nothing(store: Store, search: str) -> 
     row = experiment(store, search)
 
     assert row is not None
-    assert trial_totals(store, search, RUNGS) == TrialTotals(0, 0, 0, 0, 0, 0, 0.0, 0.0, (0, 0, 0))
-    assert best_row(store, row) is None
+    assert trial_totals(store, search, RUNGS) == TrialTotals(0, 0, 0, 0, 0, 0, 0.0, (0, 0, 0))
+    assert find_best_trial(store, row) is None
 
 
 def at(seconds: float, do: str, **more: Any) -> dict[str, Any]:
@@ -190,3 +187,14 @@ def test_params_differ_where_their_values_are_written_in_another_way(store: Stor
     shown = SearchReader(search)(store)
 
     assert shown is not None and shown.params == ("a",)
+
+
+def test_how_far_a_search_is_is_known_without_its_history(store: Store, search: str) -> None:
+    store.home.experiment(search).events.unlink()
+    row = experiment(store, search)
+    assert row is not None
+
+    progress = read_progress(store, row)
+
+    assert progress.share is not None and progress.share > 0.5
+    assert progress.ends_us is None

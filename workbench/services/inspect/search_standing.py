@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from workbench.manifest.builder.params import flat_params
 from workbench.search.config import CONTINUED, DISTRIBUTIONS, SearchConfig
 from workbench.search.stream import SEED_LIMIT
 from workbench.store.db.database import Store
-from workbench.store.history.journal import read_events
+from workbench.store.history.journal import parse_event, read_events
 from workbench.store.queries.experiments import (
     COMPLETED,
     PAUSED,
@@ -45,7 +45,7 @@ READ_SHARE: Final = 0.05
 """So much of the time at most is taken by reading a search whose trials are so many that one look takes long."""
 LONG_SECONDS: Final = 0.1
 """A look that takes less may be repeated at once."""
-_MAY_PAUSE: Final = re.compile(rb'"(?:pause|resume|continue)"')
+_STEERS: Final = re.compile(rb'"(?:pause|resume|continue|annotate)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,6 @@ class SearchProgress:
     """How much is done, from 0 to 1; None where that is not known."""
     rungs: tuple[int, ...] = ()
     """The units at which trials are compared."""
-    reached: tuple[int, ...] = ()
-    """How many trials have come to each of them."""
     ends_us: int | None = None
     """When it ends if it goes on at its rate; None where that is not known."""
 
@@ -208,7 +206,7 @@ class SearchReader:
             self._rungs,
             self._axis or "",
             _differing(found),
-            _ends_us(row, share, self._clock),
+            _ends_us(row, share, lambda: self._clock),
             self._ranges,
             self._seed,
             is_archived=self._id in archived_experiments(store),
@@ -262,21 +260,25 @@ def read_progress(store: Store, row: ExperimentRow) -> SearchProgress:
 
     Its history, which may be long, is read only while it runs: to tell when it ends.
     """
-    totals = trial_totals(store, row.id)
     try:
         document = read_experiment_file(store.home, row.id)
         search = document["spec"]["search"]
         if row.method in CONTINUED:
             search = newest_search(store.home, row.id, document)
         method = SearchConfig.from_json(search).make_method()
-        expected = _expected(row, totals.count, sum(method.outlook(document["seed"]).values()))
+        outlook = sum(method.outlook(document["seed"]).values())
         rungs = tuple(sorted(set(method.rungs())))
-        share = _share(row, totals, expected, search)
-        ends_us = _ends_us(row, share, _read_clock(store, row.id)) if _tells_end(row, share) else None
     except UNREADABLE:
+        totals = trial_totals(store, row.id)
         return SearchProgress(totals, totals.count)
-    reached = trial_totals(store, row.id, rungs).reached if rungs else ()
-    return SearchProgress(totals, expected, share, rungs, reached, ends_us)
+    totals = trial_totals(store, row.id, rungs)
+    expected = _expected(row, totals.count, outlook)
+    share = _share(row, totals, expected, search)
+    try:
+        ends_us = _ends_us(row, share, lambda: _read_clock(store, row.id))
+    except UNREADABLE:
+        ends_us = None
+    return SearchProgress(totals, expected, share, rungs, ends_us)
 
 
 def read_rungs(store: Store, row: ExperimentRow) -> tuple[int, ...]:
@@ -317,16 +319,13 @@ def _share(row: ExperimentRow, totals: TrialTotals, expected: int, search: Mappi
     return min(done / expected, 1.0)
 
 
-def _ends_us(row: ExperimentRow, share: float | None, clock: _Clock) -> int | None:
+def _ends_us(row: ExperimentRow, share: float | None, read_clock: Callable[[], _Clock]) -> int | None:
     """Return when a search that runs has done as much as is expected of it; None where that is not known."""
-    if share is None or not _tells_end(row, share):
+    if row.state != RUNNING or share is None or not SURE_SHARE <= share < 1:
         return None
+    clock = read_clock()
     took_us = clock.last_us - row.created_us - clock.paused_us
     return round(clock.last_us + took_us * (1 - share) / share)
-
-
-def _tells_end(row: ExperimentRow, share: float | None) -> bool:
-    return row.state == RUNNING and share is not None and SURE_SHARE <= share < 1
 
 
 class _Clock:
@@ -351,6 +350,11 @@ class _Clock:
             case "continue":
                 self.paused_us += event["time"] - before_us
 
+    def take_line(self, line: bytes) -> None:
+        """Take in the event of a line of the history, if it holds one."""
+        if (event := parse_event(line)) is not None:
+            self.take(event)
+
 
 def _read_clock(store: Store, experiment_id: str) -> _Clock:
     """Read the times of a search from its history, of which only the lines that matter are parsed: it may be long."""
@@ -359,29 +363,16 @@ def _read_clock(store: Store, experiment_id: str) -> _Clock:
     clock = _Clock()
     before = b""
     for line in history.splitlines():
-        if b'"annotate"' in line and _do(line) == "annotate":
-            continue  # nothing has become of a trial
-        if _MAY_PAUSE.search(line):
-            for each in (before, line):
-                _take_line(clock, each)
-            before = b""
-        else:
+        if not _STEERS.search(line):
             before = line
-    _take_line(clock, before)
+            continue
+        event = parse_event(line)
+        if event is not None and event["do"] != "annotate":  # by which nothing has become of a trial
+            clock.take_line(before)
+            clock.take(event)
+            before = b""
+    clock.take_line(before)
     return clock
-
-
-def _take_line(clock: _Clock, line: bytes) -> None:
-    if _do(line):
-        clock.take(json.loads(line))
-
-
-def _do(line: bytes) -> str:
-    """Return what a line of a history says that was done; nothing where it is damaged."""
-    try:
-        return str(json.loads(line)["do"])
-    except (ValueError, TypeError, KeyError):
-        return ""
 
 
 def _differing(found: tuple[StandingTrial, ...]) -> tuple[str, ...]:

@@ -511,10 +511,10 @@ def experiment_document(store: Store, row: ExperimentRow) -> ExperimentDocument:
 def _document(store: Store, row: ExperimentRow, *, is_archived: bool) -> ExperimentDocument:
     from workbench.formats import iso
     from workbench.services.inspect.search_standing import read_progress
-    from workbench.store.queries.experiments import annotations_of, best_row
+    from workbench.store.queries.experiments import annotations_of, find_best_trial
 
     spec, annotations = _submitted_spec(store, row), annotations_of(store, row.id)
-    best = best_row(store, row)
+    best = find_best_trial(store, row)
     progress = read_progress(store, row)
     return {
         "schema": "fabric.experiment/1",
@@ -540,7 +540,7 @@ def _document(store: Store, row: ExperimentRow, *, is_archived: bool) -> Experim
         "expected_end": iso(progress.ends_us),
         "rungs": [
             {"units": units, "reached": reached}
-            for units, reached in zip(progress.rungs, progress.reached, strict=True)
+            for units, reached in zip(progress.rungs, progress.totals.reached, strict=True)
         ],
         "best": None if best is None else _trial_document(best, progress.rungs),
     }

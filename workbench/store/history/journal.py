@@ -89,12 +89,17 @@ def read_events(file: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], i
             offset += len(line)
             if not line.endswith(b"\n"):
                 return
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(event, dict) and "do" in event:
+            if (event := parse_event(line)) is not None:
                 yield event, offset
+
+
+def parse_event(line: bytes) -> dict[str, Any] | None:
+    """Return the event of a line; None where it holds none."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "do" in event else None
 
 
 def append_event(home: Home, job_id: str, event: dict[str, Any], *, store: Store | None = None) -> int:

@@ -149,10 +149,8 @@ class TrialTotals:
     finished: int
     """How many have ended by themselves, or as their search wanted: they were neither cut off nor invalid."""
     invalid: int
-    usual_units: float
-    """How far those that are finished have come on average; 0 where that is not known."""
     going: float
-    """What is done of those that go on or were cut off: 1 for each that has come as far as finished ones usually do."""
+    """What is done of those that go on or were cut off: 1 for each that has come as far as finished ones on average."""
     reached: tuple[int, ...] = ()
     """How many have come to each of the units that were asked about."""
 
@@ -375,7 +373,7 @@ def _trial_rows(store: Store, which: str, experiment_id: str) -> list[TrialRow]:
 def trial_totals(store: Store, experiment_id: str, rungs: Sequence[float] = ()) -> TrialTotals:
     """Add up the trials of a search; ``rungs`` are units, for each of which it counts who has come so far."""
     if not has_experiments(store):
-        return TrialTotals(0, 0, 0, 0, 0, 0, 0.0, 0.0, (0,) * len(rungs))
+        return TrialTotals(0, 0, 0, 0, 0, 0, 0.0, (0,) * len(rungs))
     is_finite = f"abs(units) <= {sys.float_info.max!r}"
     is_open = f"state IN ('{RUNNING}', '{PAUSED}', '{WAITING}')"
     is_going = f"({is_open} OR state = '{CANCELLED}')"
@@ -408,13 +406,12 @@ def trial_totals(store: Store, experiment_id: str, rungs: Sequence[float] = ()) 
         int(ended),
         int(finished),
         int(invalid),
-        float(usual or 0.0),
         float(going[0]) if going else 0.0,
         tuple(map(int, reached)),
     )
 
 
-def best_row(store: Store, row: ExperimentRow) -> TrialRow | None:
+def find_best_trial(store: Store, row: ExperimentRow) -> TrialRow | None:
     """Return the same trial as :func:`best_trial`, without reading the others."""
     if not has_experiments(store):
         return None
