@@ -20,6 +20,10 @@ def plugins(group: str) -> Mapping[str, str]:
     """Return ``module:attribute`` by name of everything that is installed under a group of entry points.
 
     Nothing is imported. Of two distributions that give one name, the first one on the path counts.
+
+    Raises:
+        OSError, MemoryError: this process has too little memory or too few file descriptors to look; the next
+            call looks anew. Folders and files that cannot be read for another reason are left out.
     """
     folders = tuple(sys.path)
     return _from_metadata(group) if _has_archive(folders) else _installed(folders).get(group, {})
@@ -78,7 +82,9 @@ def _installed(folders: tuple[str, ...]) -> dict[str, dict[str, str]]:
     for folder in folders:
         try:
             names = sorted(entry.name for entry in os.scandir(folder or "."))
-        except OSError:
+        except OSError as error:
+            if lacks(error):
+                raise  # without it here the plug-ins would be missing for as long as this process lives
             continue
         for name in names:
             if name.endswith((".dist-info", ".egg-info")):
@@ -90,7 +96,9 @@ def _read(file: str, groups: dict[str, dict[str, str]]) -> None:
     try:
         with open(file, encoding="utf-8") as stream:  # noqa: PTH123 - a text, and quick
             lines = stream.read().splitlines()
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if lacks(error):
+            raise
         return
     group: dict[str, str] = {}
     for line in lines:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -49,3 +50,24 @@ def test_an_archive_on_the_path_is_read_by_the_standard_library(
     monkeypatch.setattr(sys, "path", [str(archive), *sys.path])
 
     assert plugins("fabric.backends")["sun"] == "sun_backend:Sun"
+
+
+WITHOUT_FILES = """
+import os, resource
+import workbench.plugins as looked
+held = [os.dup(0) for _ in range(3)]
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (max(held) + 1, hard))
+try:
+    looked.plugins("fabric.runners")
+except OSError as error:
+    print(looked.lacks(error))
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+print("process" in looked.plugins("fabric.runners"))
+"""
+
+
+def test_plugins_are_looked_for_again_after_there_were_too_few_file_descriptors() -> None:
+    ran = subprocess.run([sys.executable, "-c", WITHOUT_FILES], capture_output=True, text=True, check=True)
+
+    assert ran.stdout.splitlines() == ["no file descriptors", "True"]
