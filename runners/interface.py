@@ -319,6 +319,8 @@ class LearnerStatus:
     """Whether it waits for what its launch brings; if the launch was cut off, it must be repeated."""
     waits: bool = False
     """Whether it waits in its host's queue: nothing of it runs, and the host starts it when its turn comes."""
+    stops_itself: bool | None = None
+    """Whether its agent stops it by the rules of ``stop_when``; None where that is not known (yet)."""
     followed_by: Followed | None = None
     """The next attempt, where the host has begun it, or was about to; only of a learner whose command has failed."""
 

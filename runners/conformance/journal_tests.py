@@ -120,6 +120,22 @@ class JournalContract(ContractBase):
 
         assert (record["steps"], record["values"]) == ([3], {"loss": [0.5]})
 
+    def test_a_rule_stops_the_job_for_what_it_reports(self, make_job: MakeJob) -> None:
+        if "python3" not in self.has:
+            pytest.skip("commands find no python3 on this backend")
+        lines = (
+            "import time",
+            "from workbench.learner import report",
+            "report(loss=9.5, step=3)",
+            "time.sleep(3600)",
+        )
+        rule = {"metric": "loss", "above": 5.0}
+        status = make_job(f'exec python3 -c "{"; ".join(lines)}"', stop_when=(rule,)).launch().until_over()[1]
+
+        assert status.stopped == "halt"
+        assert status.reason is not None
+        assert status.reason.text == "halted by stop_when: loss is 9.5, above 5 at step 3"
+
     # 7. and 8. What is removed, and what is not
 
     def test_remove_ends_and_forgets_the_attempt_and_may_be_repeated(self, make_job: MakeJob) -> None:

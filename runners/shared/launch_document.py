@@ -17,6 +17,7 @@ from workbench.errors import LaunchRefused
 from workbench.formats import size
 from workbench.learner.journal.launch_document import ASKED, AUTO, BY_POLICY
 from workbench.learner.queue.allocation import PREEMPTION, PREEMPTION_SECONDS, PRIORITY, SWEEP
+from workbench.metrics.direction import smaller_is_better
 from workbench.plugins import plugins
 from workbench.spec import SWEEP_LABEL, JobSpec, spec_to_json
 from workbench.values import dataclass
@@ -101,11 +102,26 @@ class LearnerLaunch:
             document["retention"] = self.retention
         if self.preemption is not None:
             document["preemption"] = self.preemption
+        if (attempt.learners == 1 or self.learner == 1) and (rules := rules_for_agent(spec)):
+            document["stop_when"] = rules
         if self.umask is not None:
             document["umask"] = self.umask
         if self.writable is not None:
             document["writable"] = list(self.writable)
         return document
+
+
+def rules_for_agent(spec: JobSpec) -> list[dict[str, Any]]:
+    """Return the rules of ``stop_when`` by which a learner's agent stops the job, each with its ``goal``.
+
+    Those that compare with other jobs, or stop nothing, are left to the controller.
+    """
+    found = []
+    for rule in spec.stop_when:
+        if "worse_than" not in rule and rule.get("then") != "tell":
+            goal = "maximize" if smaller_is_better(rule["metric"]) is False else "minimize"
+            found.append({"goal": goal, **rule})
+    return found
 
 
 def metrics_document(spec: JobSpec) -> dict[str, Any] | None:

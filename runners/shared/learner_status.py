@@ -42,6 +42,7 @@ def status_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> LearnerSt
         slots=tuple(facts["slots"]),
         node=node,
         doing=str(state.get("doing") or ""),
+        stops_itself=bool(state.get("stop_rules")),
         followed_by=followed_by(state),
     )
 

@@ -54,6 +54,30 @@ def objective(trial):
 study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
 study.optimize(objective, n_trials={TRIALS}, n_jobs={AT_ONCE})
 """
+_RAY: Final = f"""
+import logging, subprocess, ray
+from ray import tune
+
+def objective(config):
+    command = "sleep {SECONDS}; echo loss=%f" % config["x"]
+    printed = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, check=True, text=True).stdout
+    return {{"loss": float(printed.partition("=")[2])}}
+
+ray.init(num_cpus={AT_ONCE}, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+settings = tune.TuneConfig(metric="loss", mode="min", num_samples={TRIALS}, max_concurrent_trials={AT_ONCE})
+tuner = tune.Tuner(
+    tune.with_resources(objective, {{"cpu": 1}}),
+    param_space={{"x": tune.uniform(0, 1)}},
+    tune_config=settings,
+    run_config=tune.RunConfig(verbose=0),
+)
+assert len(tuner.fit()) == {TRIALS}
+"""
+_PEERS: Final = (
+    ("optuna", f"Optuna, `n_jobs={AT_ONCE}`, the same command", _OPTUNA),
+    ("ray", f"Ray Tune, {AT_ONCE} processes, the same command", _RAY),
+)
+"""Module, name and program of each that runs the same trials where it is installed."""
 _ASHA: Final[dict[str, Any]] = {
     "method": "asha",
     "metric": "loss",
@@ -67,22 +91,24 @@ _ASHA: Final[dict[str, Any]] = {
 
 
 def rows() -> list[Row]:
-    """Measure a search of short trials beside Optuna where that is installed, then many simulated trials."""
-    return [_overhead_row(), *_decision_rows()]
+    """Measure a search of short trials beside those peers that are installed, then many simulated trials."""
+    return [*_overhead_rows(), *_decision_rows()]
 
 
-def _overhead_row() -> Row:
+def _overhead_rows() -> list[Row]:
     ideal = TRIALS * SECONDS / AT_ONCE
-    with fresh_home() as environment:
-        theirs = None
-        if find_spec("optuna") is None:
-            print("Optuna is not installed: a search is measured without a peer", file=sys.stderr)
-        else:
-            theirs = seconds_of([sys.executable, "-c", _OPTUNA], environment) / ideal
-        ours = _search_seconds(environment) / ideal
     what = f"{TRIALS} trials of {SECONDS} s, {AT_ONCE} at a time, over the {ideal:g} s that they work"
-    peer = "" if theirs is None else f"Optuna, `n_jobs={AT_ONCE}`, the same command"
-    return Row(what, ours, "x", peer, theirs, "<= 1.1 x", ours <= 1.1)
+    peers: list[tuple[str, float | None]] = []
+    with fresh_home() as environment:
+        for module, name, program in _PEERS:
+            if find_spec(module) is None:
+                print(f"{module} is not installed: it is left out", file=sys.stderr)
+            else:
+                peers.append((name, seconds_of([sys.executable, "-c", program], environment) / ideal))
+        ours = _search_seconds(environment) / ideal
+    return [
+        Row(what, ours, "x", name, theirs, "<= 1.1 x", ours <= 1.1) for name, theirs in peers or [("", None)]
+    ]
 
 
 def _search_seconds(environment: dict[str, str]) -> float:

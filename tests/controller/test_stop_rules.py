@@ -14,11 +14,14 @@ import pytest
 from tests.controller.test_experiments import RANDOM, ended, search
 from tests.support.controllers import answers, kill
 from tests.support.real_jobs import Ground
+from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller
-from workbench.controller.loop.stop_rules import WatchedRule
+from workbench.controller.loop.stop_rules import rule_of
 from workbench.job import State
+from workbench.learner.journal import state
 from workbench.store.queries.experiments import trials
 from workbench.store.queries.jobs import transitions
+from workbench.store.queries.learners import learners
 from workbench.store.queries.requests import requests
 
 REPORTS = """
@@ -42,13 +45,18 @@ def notes(ground: Ground, job_id: str) -> list[str]:
     return [one.text for one in transitions(ground.store, job_id) if one.kind == "note"]
 
 
+def asked(ground: Ground, job_id: str) -> list[str]:
+    """Return what a controller has asked for by a rule, as it does for agents that know none."""
+    return [one.kind for one in requests(ground.store, job_id) if one.who.startswith("stop_when: ")]
+
+
 def holds(rule: dict[str, Any], *values: float | None) -> str:
     """Return the sentence of a rule after some values, and that it holds at the last one only."""
-    watched = WatchedRule({"metric": "loss", **rule})
-    taken = [watched.take(value, step) for step, value in enumerate(values, 1)]
+    judged = rule_of({"metric": "loss", **rule})
+    taken = [judged.take(value, step) for step, value in enumerate(values, 1)]
     assert True not in taken[:-1]
-    assert taken[-1] == bool(watched.sentence)
-    return watched.sentence
+    assert taken[-1] == bool(judged.sentence)
+    return judged.sentence
 
 
 @pytest.mark.parametrize(
@@ -78,6 +86,7 @@ def test_a_job_is_halted_and_says_why(ground: Ground) -> None:
 
     assert ground.ends(job_id).reason.text == "halted by stop_when: loss is nan at step 2"
     assert notes(ground, job_id) == ["stop_when: loss is 1, above 0.5 at step 1"]
+    assert not asked(ground, job_id)
 
 
 def test_a_rule_may_kill(ground: Ground) -> None:
@@ -135,20 +144,34 @@ def test_a_job_that_is_worse_than_the_median_of_its_sweep_is_stopped(ground: Gro
     assert notes(ground, alone) == []
 
 
-def test_a_stop_survives_the_death_of_the_controller(ground: Ground, tmp_path: Path) -> None:
-    """What arrives while no controller runs is judged by the next one, and asked for once."""
+def test_a_job_is_stopped_while_no_controller_runs(ground: Ground, tmp_path: Path) -> None:
+    rules = ({"metric": "loss", "above": 5.0}, {"metric": "loss", "above": 7.0, "then": "kill"})
+    go = tmp_path / "go"
     job_id = ground.submit(
-        f"until [ -e {tmp_path}/go ]; do sleep 0.05; done; " + reporting("[1.0, 9.0]"),
-        stop_when=({"metric": "loss", "above": 5.0},),
+        f"until [ -e {go} ]; do sleep 0.05; done; {reporting('[1.0, 9.0]')}", stop_when=rules
     )
     ground.reaches(job_id, State.PROCESSING)
     kill(answers(ground.home).pid)
-    (tmp_path / "go").touch()
-    ground.prints(job_id, "all reported")
+    go.touch()
+    folder = str(ground.learner(job_id).path)
+    until(lambda: state.read(folder).get("phase") == "exited", lambda: f"its end: {state.read(folder)}")
     ensure_controller(ground.home)
 
     assert ground.ends(job_id).reason.text == "halted by stop_when: loss is 9, above 5 at step 2"
-    assert [one.kind for one in requests(ground.store, job_id)].count("halt") == 1
+    assert ground.row(job_id).exit_code == 143
+    assert (notes(ground, job_id), asked(ground, job_id)) == ([], [])
+
+
+def test_all_learners_are_stopped_for_what_the_first_one_reports(ground: Ground) -> None:
+    job_id = ground.submit(
+        f'if [ "$LEARNER_ID" = 1 ]; then {reporting("[1.0, 9.0]")}; else {reporting("[9.0]")}; fi',
+        learners=2,
+        stop_when=({"metric": "loss", "above": 5.0},),
+    )
+
+    assert ground.ends(job_id).reason.text == "halted by stop_when: loss is 9, above 5 at step 2"
+    assert [one.stopped for one in learners(ground.store, job_id, 1)] == ["halt", "halt"]
+    assert not asked(ground, job_id)
 
 
 def test_a_trial_that_a_rule_ends_is_no_persons_wish(ground: Ground) -> None:

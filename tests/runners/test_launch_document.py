@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from runners.pod.options import PodOptions
+from runners.pod.plan import launch_document
 from runners.pod.stores import pod_retention
+from runners.pod.template import ResultVolume
 from runners.shared.launch_document import USAGE_SECONDS
 from tests.runners.jobs import Jobs
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.spec import Checkpoints, DataStore
 
-ONLY_OF_SOME = {"writable", "restarts", "preemption"}
+ONLY_OF_SOME = {"writable", "restarts", "preemption", "stop_when"}
 ONLY_READ_BY_CLIENTS = {"format", "owner", "secrets"}
 
 
@@ -44,6 +47,42 @@ def test_the_agent_reads_what_was_written(jobs: Jobs) -> None:
     assert (read.command, read.shell, read.learners) == ("train.py", "bash", 2)
     assert (read.settle_seconds, read.ends_when, read.max_runtime_seconds) == (7.0, "all", 90.0)
     assert (read.usage_seconds, read.log_dir_shared, read.writable) == (USAGE_SECONDS, True, [])
+
+
+def test_the_first_learner_has_the_rules_that_stop_for_what_it_reports_itself(jobs: Jobs) -> None:
+    rules = (
+        {"metric": "loss", "is": "nan"},
+        {"metric": "val/accuracy", "no_better_for": 3, "then": "kill"},
+        {"metric": "score", "no_better_for": 3, "goal": "minimize"},
+        {"metric": "loss", "above": 5.0, "then": "tell"},
+        {"metric": "loss", "worse_than": "median", "of": "sweep"},
+    )
+    first, second = (
+        learner.native["launch"] for learner in jobs.plan("true", learners=2, stop_when=rules).plan.learners
+    )
+
+    assert first["stop_when"] == [
+        {"metric": "loss", "is": "nan", "goal": "minimize"},
+        {"metric": "val/accuracy", "no_better_for": 3, "then": "kill", "goal": "maximize"},
+        {"metric": "score", "no_better_for": 3, "goal": "minimize"},
+    ]
+    assert "stop_when" not in second
+    assert "stop_when" not in jobs.plan("true", stop_when=rules[3:]).plan.learners[0].native["launch"]
+
+
+def test_a_pod_has_rules_unless_others_run_beside_it(jobs: Jobs) -> None:
+    rule = {"metric": "loss", "is": "nan"}
+    alone, together = (
+        launch_document(
+            jobs.plan("true", learners=learners, stop_when=(rule,)).request,
+            PodOptions(),
+            ResultVolume("hold"),
+        ).to_json()
+        for learners in (1, 2)
+    )
+
+    assert alone["stop_when"] == [{**rule, "goal": "minimize"}]
+    assert "stop_when" not in together
 
 
 def test_a_pod_applies_the_policy_itself_unless_its_checkpoints_are_uploaded(jobs: Jobs) -> None:

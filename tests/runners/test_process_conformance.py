@@ -76,6 +76,7 @@ class TestWithTheShAgent(ProcessContract):
         "test_usage_is_sampled": "the sh agent takes no usage samples",
         "test_a_learner_over_its_memory_limit_ends_with_a_reason": "the sh agent watches no memory",
         "test_what_the_command_reports_is_recorded": "the sh agent brings no report()",
+        "test_a_rule_stops_the_job_for_what_it_reports": "the sh agent knows no rules: the controller follows them",
     }
 
     @pytest.fixture

@@ -19,14 +19,19 @@ from runners.process.runner import ProcessRunner
 from tests.containers.core import OVER_A_LINK
 from tests.runners.local_hosts import AgentsHere
 from tests.support.box import Box
+from tests.support.controllers import answers, kill
 from tests.support.real_jobs import Ground
 from tests.support.sshd import processes_of
 from tests.support.waiting import until
+from workbench.controller.client.connect import ensure_controller
 from workbench.job import State
+from workbench.learner.journal.launch_document import AUTO
 from workbench.learner.scribe.masking import Mask
 from workbench.learner.scribe.transcriber import Transcriber
 from workbench.paths import Home
+from workbench.spec import EvaluationMetrics
 from workbench.store.db.rows import TargetRef
+from workbench.store.queries.requests import requests
 
 OF_OUR_SIDE: Final = ("test_observe_can_be_interrupted", "test_an_exit_code_is_seen[3]")
 """What over SSH is no other with a shell, or is in another test here."""
@@ -39,6 +44,7 @@ class TestConformance(AgentsHere, RunnerContract):
         "test_usage_is_sampled": "the sh agent takes no usage samples",
         "test_a_learner_over_its_memory_limit_ends_with_a_reason": "the sh agent watches no memory",
         "test_what_the_command_reports_is_recorded": "the sh agent brings no report()",
+        "test_a_rule_stops_the_job_for_what_it_reports": "the sh agent knows no rules: the controller follows them",
     }
 
     in_gate: ClassVar[Collection[str]] = (
@@ -116,5 +122,31 @@ def test_a_job_runs_there_and_everything_comes_home(bare: tuple[Box, Path], home
         ground.ask(stopped, "delete")
         until(lambda: ground.row(stopped).deleted_us is not None)
         until(lambda: len(processes_of(box.user)) <= 3)
+    finally:
+        ground.clean_up()
+
+
+def test_a_rule_is_followed_by_the_controller_also_after_its_death(
+    bare: tuple[Box, Path], home: Home
+) -> None:
+    """What a job printed while no controller was there is judged by the next one, and a stop is asked for once."""
+    box, root = bare
+    ground = Ground(home, TargetRef("bare", "ssh", "process", address=box.address))
+    try:
+        job_id = ground.submit(
+            "for step in 1 2 3; do echo step=$step loss=1.0; done; while [ ! -e /tmp/go ]; do sleep 0.1; done;"
+            " echo step=4 loss=9.0; sleep 3600",
+            stop_when=({"metric": "loss", "above": 5.0},),
+            evaluation_metrics=EvaluationMetrics(AUTO),
+        )
+        ground.prints(job_id, "step=3")
+        kill(answers(ground.home).pid)
+        (root / "tmp/go").touch()
+        ensure_controller(ground.home)
+
+        assert ground.ends(job_id).reason.text == "halted by stop_when: loss is 9, above 5 at step 4"
+        assert [one.kind for one in requests(ground.store, job_id) if one.who.startswith("stop_when: ")] == [
+            "halt"
+        ]
     finally:
         ground.clean_up()

@@ -411,3 +411,26 @@ def test_a_sweep_goes_on_within_its_limit_with_the_laptop_off(box: Box, ground: 
 
     open_the_lid(box, ground)
     assert {ground.ends(one).exit_code for one in jobs.values()} == {3}
+
+
+def test_a_rule_stops_a_job_with_the_laptop_off_and_the_next_one_begins(box: Box, ground: Ground) -> None:
+    user = box.user
+    holder = ground.submit(HOLD, gpus=1)
+    ground.prints(holder, "ready")
+    lines = "import time, fabric_learner; fabric_learner.report(loss=float('nan'), step=7); time.sleep(3600)"
+    judged = give(ground, user, f'exec python3 -c "{lines}"', stop_when=({"metric": "loss", "is": "nan"},))
+    after = give(ground, user, "echo next")
+    close_the_lid(box, ground)
+    let_go(user, ground, holder)
+
+    until(
+        lambda: state_of(user, ground, after).get("phase") == "exited",
+        lambda: f"{state_of(user, ground, judged)}",
+    )
+    assert status(ground.home) is None and not box.daemon.listens()
+
+    open_the_lid(box, ground)
+    row = ground.ends(judged)
+    assert (row.state, row.exit_code) == (State.HALTED, 143)
+    assert row.reason.text == "halted by stop_when: loss is nan at step 7"
+    assert ground.ends(after).state is State.COMPLETED

@@ -19,6 +19,8 @@ The contract with the rest of fabric is files in the learner's folder (``workben
      "restarts": {"done": 0, "allowed": 2, "delay_seconds": 1.0, "ticket": {...}, "code_hash": ..., "archive": ...,
                   "links": [...], "folders": [...],
                   "container": {...}},   # of one alone; restarts only where the host begins the next attempt itself
+     "stop_when": [{"metric": "loss", "above": 10, "after": 100, "goal": "minimize", "then": "kill"}],
+                                     # by which the agent itself stops the job; of several learners the first has them
      "learner_hosts": [...],         # of pods alone: their host names; they share LOG_DIR and nothing else
      "metrics": null                 # evaluation_metrics as workbench.spec says it, as JSON
     }
@@ -32,6 +34,7 @@ The contract with the rest of fabric is files in the learner's folder (``workben
      "started_us": ..., "ended_us": ..., "exit_code": null, "signal": null, "decided": false, "stopped": "",
      "reason": {"text": ..., "code": "C201", "hint": ...} or null,
      "stall": "",                    # why output waits (disk full)
+     "stop_rules": true,             # where the agent stops the job by the rules of its launch document
      "output_saved": true,           # once all output is saved and the results are being stored
      "followed_by": {"attempt": 2, "begin_us": ..., "delay_seconds": 1.0},   # where the host begins the next attempt
      "waiting": true }               # "starting" alone: pid is the host's waiter, which starts it at its turn
@@ -43,12 +46,13 @@ command's end was recorded and its pipe is gone with both agents, the reason say
 for a success, which it stays, else after the reason of the failure.
 
 ``stop.json``: a request, by rename: ``{"kind": "halt|kill", "grace_seconds": 30.0, "by": "who"}``. A second one may
-come. One of the kind ``finish`` makes ``should_stop()`` true and ends nothing: a search writes it, and an agent that
-is itself asked to end (SIGTERM, as by a machine that shuts down) before it ends its learner. On a disk that takes no
-new file it is written into ``stop.json.spare``, which takes its place; a link whose target is the kind alone serves
-as well (``state.ask_to_stop`` does either). The agent makes the spare files where it can (``stop.json.spare``,
-``stop.json.old`` for a second request, ``decision.json.spare``, ``state.json.spare``) and removes them at the end;
-nobody may count on them.
+come. For a rule of ``stop_when`` the scribe writes it, after the record by which the rule holds, into the folders of
+all learners; a halt or a kill that is there stays. One of the kind ``finish`` makes ``should_stop()`` true and ends
+nothing: a search writes it, and an agent that is itself asked to end (SIGTERM, as by a machine that shuts down) before
+it ends its learner. On a disk that takes no new file it is written into ``stop.json.spare``, which takes its place; a
+link whose target is the kind alone serves as well (``state.ask_to_stop`` does either). The agent makes the spare files
+where it can (``stop.json.spare``, ``stop.json.old`` for a second request, ``decision.json.spare``,
+``state.json.spare``) and removes them at the end; nobody may count on them.
 
 ``../decision.json``: ``{"learner": 2, "exit_code": 0, "signal": null, "time_us": ..., "failed": false}``, made once
 (link, or a rename under a lock) by the agent whose learner decided by ``ends_when`` or failed first; the others' guards

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal
 
 from runners.interface import LearnerStatus
@@ -176,13 +176,17 @@ def _order(learner: LearnerStatus) -> tuple[bool, int, int]:
     return (ended is None, ended or 0, learner.ref.learner)
 
 
-def _stopped(learners: Iterable[LearnerStatus], intent: Intent, asked_by: str) -> Outcome:
+def _stopped(learners: Collection[LearnerStatus], intent: Intent, asked_by: str) -> Outcome:
     killed = intent in (Intent.KILL, Intent.DELETE) or (
         intent is Intent.NONE and any(learner.stopped == "kill" for learner in learners)
     )
     verb = "killed" if killed else "halted"
     suffix = ", to be deleted" if intent is Intent.DELETE else ""
     text = f"{verb} by {asked_by}{suffix}" if asked_by else f"{verb}{suffix}"
+    if intent is Intent.NONE:
+        # Nobody here asked for it: its agent followed a rule, or another laptop did.
+        reasons = [one.reason.text for one in learners if one.reason is not None and one.stopped]
+        text = next((reason for reason in reasons if reason.startswith(f"{verb} by ")), text)
     hint = "" if intent is Intent.DELETE else RESUMES
     unstored = next((one.reason for one in learners if _is_unstored(one)), None)
     if unstored is not None and unstored.text not in text:

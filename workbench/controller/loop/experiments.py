@@ -856,7 +856,8 @@ class Experiments:
         """Write down which trials of a search that was over go on: those that failed or that a person ended."""
         goes_on: dict[str, int] = {}
         for trial in active.ended.values():
-            row = self._row(trial)
+            # Not as the loop knows it: the thread that deletes a job may have done so a moment ago.
+            row = job(self._context.store, trial.job_id)
             if trial.ended_as is not None and may_go_on(trial.ended_as.value.upper(), row):
                 # One that a person has resumed meanwhile is under way.
                 goes_on[trial.trial] = 0 if row is None else row.attempt - (not is_over(row))

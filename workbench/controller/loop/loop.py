@@ -16,6 +16,7 @@ from workbench.controller.decide.messages import (
     EndRequested,
     Event,
     JournalsDrained,
+    Observed,
     ReportsTaken,
     StopAsked,
     TidiedUp,
@@ -255,6 +256,10 @@ class Loop:
                 if repaired:
                     self._woken, self._load_at = True, 0.0
                 return set()
+            case Observed():
+                touched = self._event_handler.take(event)
+                self._woken |= self._stop_rules.observed(touched)
+                return touched
             case EndRequested(why):
                 self._ended = why
                 return set()

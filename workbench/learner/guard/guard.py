@@ -72,6 +72,8 @@ class Guard:
         self._mounts = mounts
         self._release_data = release_data
         self._state = state.StateFile.begin(folder, launch)
+        if launch.stop_when:
+            self._state.document["stop_rules"] = True
         self._requests = Requests(folder, launch, self._folder_descriptor)
         self._limits = LearnerLimits(launch)
         self._stopping = LearnerStop(folder, self._members)

@@ -59,6 +59,8 @@ class LaunchDocument:
         """Folders that the command's container writes in: what is in them is reached through ``beneath`` alone."""
         self.preemption: dict[str, Any] | None = get("preemption")
         """How the learner sees that it is preempted, and how long it may take to end; None where it never is."""
+        self.stop_when: list[dict[str, Any]] = list(get("stop_when") or ())
+        """Rules by which the agent itself stops the learner for what it reports, each with its ``goal``."""
         self.restarts: dict[str, Any] | None = get("restarts")
         """How the host begins the next attempt should the command fail; None where it does not."""
 

@@ -442,7 +442,7 @@ def decide(launch: LaunchDocument, exit_code: int | None, number: int | None, *,
         "failed": failed,
     }
     data = json.dumps(document).encode() + b"\n"
-    stop, own = _spared(_folder_of(launch, launch.learner))
+    stop, own = _spared(learner_folder(launch, launch.learner))
     written = new
     try:
         try:
@@ -469,13 +469,14 @@ def decides(launch: LaunchDocument) -> bool:
     ended = 1
     for learner in range(1, launch.learners + 1):
         if learner != launch.learner:
-            found = read(_folder_of(launch, learner))
+            found = read(learner_folder(launch, learner))
             exited = found.get("exit_code") is not None or found.get("signal") is not None
             ended += exited and not found.get("stopped")
     return ended >= min(needed, launch.learners)
 
 
-def _folder_of(launch: LaunchDocument, learner: int) -> str:
+def learner_folder(launch: LaunchDocument, learner: int) -> str:
+    """Return the folder of a learner of the attempt."""
     return os.path.join(launch.attempt_dir, "learner-%d" % learner)
 
 

@@ -292,6 +292,7 @@ def open_channels(
                 reports_announced=is_output,
                 output_tail=tail,
                 records_tail=None if tails is None else tails.records,
+                judge=is_output,
             )
             channels.append(OutputChannel(None, transcriber))
             if read_end is not None:

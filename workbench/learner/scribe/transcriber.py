@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any, Mapping
 
     from workbench.learner.collectors.interface import Collector
+    from workbench.learner.journal.stop_rules import LearnerRules
     from workbench.learner.journal.tail import FileTail
 
 POLL_SECONDS = 0.25
@@ -83,6 +84,7 @@ class Transcriber:
         reports_announced: bool = False,
         output_tail: FileTail | None = None,
         records_tail: FileTail | None = None,
+        judge: bool = False,
     ) -> None:
         """Open the journal in a learner's folder.
 
@@ -95,6 +97,7 @@ class Transcriber:
             reports_announced: whether :meth:`look_for_reports` is called once there are any.
             output_tail: the last bytes of the output, where its file system may lose them.
             records_tail: those of the records.
+            judge: whether the learner is stopped by the rules of its launch document.
         """
         self.launch = (
             launch if isinstance(launch, launches.LaunchDocument) else launches.LaunchDocument(launch)
@@ -128,6 +131,11 @@ class Transcriber:
         self._is_loading = False
         """Whether collectors are asked for, and the next step goes on with loading them."""
         self._unloaded = list(reversed(_PARTS_OF_AUTO))
+        self._rules: LearnerRules | None = None
+        if judge and self.launch.stop_when:
+            from workbench.learner.journal.stop_rules import LearnerRules
+
+            self._rules = LearnerRules(folder, self.launch)
 
     def step(self) -> bool:
         """Publish and collect what is new; return whether there may be more to do at once."""
@@ -349,6 +357,8 @@ class Transcriber:
     def _open_records(self) -> None:
         path = os.path.join(self._folder, "records.jsonl")
         self._records = output.Records(path, records_header(self.launch), self._records_tail)
+        if self._rules is not None:
+            self._rules.read(path)
 
     def _make_collectors(self) -> None:
         from workbench.learner import collectors
@@ -468,7 +478,11 @@ class Transcriber:
                 # A foreign collector may make anything. What is left empty is counted by who reads it.
                 self._waiting = [record if output.is_writable(record) else {} for record in self._waiting]
                 self._records.append(self._waiting)
+            if self._rules is not None:
+                self._rules.take(self._waiting)
             self._waiting = []
+        if self._rules is not None and not self._ending:
+            self._rules.follow()
 
     def _masked(self, record: dict[str, Any]) -> dict[str, Any]:
         if not self._mask:
