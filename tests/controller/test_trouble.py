@@ -23,6 +23,7 @@ from tests.support.waiting import patience, until
 from workbench.clock import now_us
 from workbench.controller.decide.messages import Unreachable
 from workbench.controller.loop.context import target_key
+from workbench.controller.loop.event_handler import CAME
 from workbench.controller.loop.removal import tidy_up
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.targets.backend_worker import COLLECT_TRIES, LAUNCHES_AT_ONCE
@@ -31,7 +32,7 @@ from workbench.job import TERMINAL, Intent, LearnerPhase, Reason, State
 from workbench.learner.journal.state import read
 from workbench.paths import Home
 from workbench.store.db.database import Store
-from workbench.store.queries.jobs import job, list_jobs
+from workbench.store.queries.jobs import job, list_jobs, transitions
 from workbench.store.updates.jobs import set_reason
 from workbench.store.updates.rebuild import reconcile
 
@@ -356,6 +357,72 @@ def test_files_that_a_backend_refuses_for_some_time_come_all_the_same(bench: Ben
 
     assert "stay on the backend" not in bench.ends(job_id).reason.text
     assert next(refusals, None) is None
+
+
+def test_what_was_left_at_a_backend_comes_when_that_is_used_again(
+    bench: Bench, collects_often: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.controller.loop.loop.SWEEP_AFTER_SECONDS", 0.05)
+    is_refused = threading.Event()
+    is_refused.set()
+
+    def refuse() -> None:
+        if is_refused.is_set():
+            raise NotAllowed("you may not read pods/exec")
+
+    job_id = end_job(bench, refuse)
+    before = bench.ends(job_id)
+    assert "stay on the backend" in before.reason.text
+    bench.stop()
+    is_refused.clear()
+    bench.start()
+    bench.runs(bench.submit(target=FAR))
+
+    until(
+        lambda: "stay on" not in bench.row(job_id).reason.text, lambda: f"{transitions(bench.store, job_id)}"
+    )
+    after = bench.row(job_id)
+    assert before.reason.text.startswith(after.reason.text)
+    assert (after.state, after.exit_code, after.ended_us) == (before.state, 3, before.ended_us)
+    assert transitions(bench.store, job_id)[-1].text == CAME
+
+
+def test_what_cannot_be_fetched_again_stays_and_the_reason_says_so(
+    bench: Bench, collects_often: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.controller.loop.loop.SWEEP_AFTER_SECONDS", 0.05)
+    asked = []
+
+    def refuse() -> None:
+        asked.append(True)
+        raise NotAllowed("you may not read pods/exec")
+
+    job_id = end_job(bench, refuse)
+    before = bench.ends(job_id)
+    bench.stop()
+    first = len(asked)
+    bench.start()
+    bench.backend.on_follow = refuse
+    bench.runs(bench.submit(target=FAR))
+
+    until(lambda: len(asked) >= first + COLLECT_TRIES)
+    bench.stop()
+    assert bench.row(job_id) == before
+
+
+def test_what_a_halted_job_had_left_comes_and_its_reason_says_so_no_more(
+    bench: Bench, lost_files: LostFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "workbench.controller.decide.reconcile.FILES_PATIENCE_SECONDS", dict.fromkeys(Intent, 0.1)
+    )
+    job_id = lost_files.job_id
+    bench.ask(job_id, "halt")
+    assert "stay on the backend" in bench.ends(job_id).reason.text
+
+    lost_files.is_silent.clear()
+
+    until(lambda: "stay on" not in bench.row(job_id).reason.text, lambda: f"{bench.row(job_id)}")
 
 
 def test_files_of_an_ended_job_come_when_its_backend_answers_again(

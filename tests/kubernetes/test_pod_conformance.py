@@ -38,6 +38,7 @@ def shared_space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Space]:
 IN_PODS: Final = (
     "test_output_is_read_from_any_offset_as_often_as_asked",
     "test_another_home_is_never_touched",
+    "test_a_rule_stops_the_job_for_what_it_reports",
     "test_a_second_launch_starts_nothing",
     "test_a_launch_that_is_cut_off_is_made_good_by_the_next[starting]",
     "test_a_learner_goes_on_without_its_runner_and_the_next_one_adopts_it",

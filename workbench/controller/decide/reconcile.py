@@ -55,6 +55,10 @@ from workbench.learner.journal.launch_document import PREEMPT
 SHOWN_AFTER_SECONDS: Final = 0.1
 """A shorter phase gets no state of its own: writing it would cost more than it says."""
 
+LEFT_THERE: Final = "; its last output and files stay on the backend"
+STILL_COMING: Final = "; not all of its output and files had come after"
+"""How an attempt's reason says that not all is here. Nothing comes behind it."""
+
 AHEAD_SHOWN_AFTER_SECONDS: Final = 3.0
 """What is done for an attempt that waits anyway is shown where it takes long: until then the reason is why it waits."""
 
@@ -265,13 +269,15 @@ def _ending(job: JobSnapshot) -> Decision:
                 reason = _stopping_reason(job) if asked else Reason("removing what its launch left")
                 return Decision((Transition(State.STORING, reason),))
             return _clean_up(job)
-        outcome = _outcome(job)
+        plain = _outcome(job)
         followed = _followed(job)
         is_short = not (job.drained or is_urgent) and bool(job.statuses) and job.collected_at is None
+        left = ""
         if is_short and _away_since(job) is None:
-            outcome = replace(outcome, reason=_add_coming_files(outcome.reason, job.intent))
+            left = f"{STILL_COMING} {COMING_PATIENCE_SECONDS[job.intent]:.0f} s: the rest comes later"
         elif is_short or job.collect_failure:
-            outcome = replace(outcome, reason=_add_missing_files(outcome.reason, _missing_files_text(job)))
+            left = f"{LEFT_THERE}: {_missing_files_text(job)}"
+        outcome = _with_text(plain, left)
         if followed is not None:
             return Decision((Finish(outcome, _restart_at_host(job, outcome, followed), followed),))
         is_left = (
@@ -279,8 +285,7 @@ def _ending(job: JobSnapshot) -> Decision:
         )  # what is only watched is its laptop's to restart
         restart = None if is_left else _restart(job, outcome)
         if restart is not None and (bar := bar_to_restart(outcome, job.log_matches)):
-            reason = replace(outcome.reason, text=f"{outcome.reason.text}; {bar}")
-            outcome, restart = replace(outcome, reason=reason), None
+            outcome, restart = _with_text(plain, f"; {bar}{left}"), None
         return Decision((Finish(outcome, restart),))
     if job.draining_since is None:
         return Decision((Drain(),))
@@ -321,16 +326,15 @@ def _missing_files_text(job: JobSnapshot) -> str:
     return job.collect_failure or job.unreachable or "it has not answered since the controller was started"
 
 
-def _add_missing_files(reason: Reason, failure: str) -> Reason:
-    return replace(reason, text=f"{reason.text}; its last output and files stay on the backend: {failure}")
+def _with_text(outcome: Outcome, more: str) -> Outcome:
+    if not more:
+        return outcome
+    return replace(outcome, reason=replace(outcome.reason, text=outcome.reason.text + more))
 
 
-def _add_coming_files(reason: Reason, intent: Intent) -> Reason:
-    seconds = COMING_PATIENCE_SECONDS[intent]
-    text = (
-        f"{reason.text}; not all of its output and files had come after {seconds:.0f} s: the rest comes later"
-    )
-    return replace(reason, text=text)
+def without_left_output(text: str) -> str:
+    """Return an attempt's reason without what was left at its backend: it has come since."""
+    return min(text.partition(LEFT_THERE)[0], text.partition(STILL_COMING)[0], key=len)
 
 
 def _set_waiting_for_files(job: JobSnapshot) -> tuple[SetReason, ...]:

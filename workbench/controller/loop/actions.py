@@ -88,7 +88,7 @@ class ActionExecutor:
                 self._probe_previous(tracked, end=end)
             case Drain():
                 tracked.draining_since = context.now()
-                self._drain(tracked.attempt, self._worker(tracked))
+                self.drain(tracked.attempt, self._worker(tracked))
             case CleanUp():
                 tracked.call(Operation.REMOVE)
                 self._worker(tracked).remove([tracked.attempt], deleted=False)
@@ -232,7 +232,8 @@ class ActionExecutor:
         self._worker(tracked).launch(order)
         context.journals.follow(job_id, attempt.attempt, attempt.learners)
 
-    def _drain(self, attempt: AttemptRef, worker: BackendWorker) -> None:
+    def drain(self, attempt: AttemptRef, worker: BackendWorker) -> None:
+        """Have all fetched that an attempt left, which is over, and its records taken in."""
         journals, post = self._context.journals, self._context.post
 
         def collected() -> None:

@@ -31,14 +31,17 @@ from workbench.controller.decide.messages import (
 from workbench.controller.decide.model import BackendTrouble, Operation, StopSent
 from workbench.controller.decide.observations import harmless
 from workbench.controller.decide.outcome import OVER, REFUSED, failed
+from workbench.controller.decide.reconcile import LEFT_THERE, STILL_COMING, without_left_output
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS
 from workbench.controller.loop.actions import ActionExecutor
-from workbench.controller.loop.context import AwaitedProbe, ControllerContext
+from workbench.controller.loop.context import AwaitedProbe, ControllerContext, target_key
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.job import TERMINAL, Intent, Reason, State
-from workbench.store.queries.jobs import job, transitions
+from workbench.store.queries.jobs import attempts, attempts_by_reason, job, transitions
 from workbench.store.queries.learners import learners
-from workbench.store.updates.jobs import add_note, mark_in_sight, mark_seen
+from workbench.store.updates.jobs import add_note, correct_end, mark_in_sight, mark_seen
+
+CAME: Final = "its last output and files have come from the backend after all"
 
 CLUSTER: Final = "kubernetes"
 """The type of backends with more than one machine."""
@@ -58,6 +61,8 @@ class EventHandler:
         """Keys of the targets that do not answer now."""
         self._out_of_sight: set[str] = set()
         """Jobs of which the store has until when they were seen."""
+        self._uncollected: set[tuple[str, int]] = set()
+        """Attempts whose last output could not be fetched when it was last tried."""
 
     def take(self, event: Event) -> set[str]:
         """Apply an event; return the jobs that it concerns."""
@@ -93,7 +98,48 @@ class EventHandler:
                 self._context.log.say(text)
         return set()
 
+    def fetch_left_output(self, target: str) -> None:
+        """Fetch the last output and files that jobs which are over have left at the target with this key.
+
+        An attempt's reason says that they are there. Nothing else is stored of it, so jobs of an older version are
+        found, too. Of a job that went on the files of an earlier attempt stay: those that are here are newer.
+        """
+        context = self._context
+        for job_id, attempt in attempts_by_reason(context.store, LEFT_THERE, STILL_COMING):
+            row = job(context.store, job_id)
+            if (
+                row is None
+                or row.deleted_us is not None
+                or row.state not in TERMINAL
+                or row.attempt != attempt
+            ):
+                continue
+            if target_key(row.target) == target and job_id not in context.jobs:
+                ref = AttemptRef(row.target.home(context.uuid), job_id, attempt, row.learners)
+                self._executor.drain(ref, context.workers[target])
+
+    def _correct_reason(self, event: JournalsDrained) -> None:
+        """Correct the reason of an attempt that is over, once its last output is here."""
+        key = (event.job_id, event.attempt)
+        if key in self._uncollected:
+            self._uncollected.discard(key)
+            return
+        store = self._context.store
+        found = next((one for one in attempts(store, event.job_id) if one.attempt == event.attempt), None)
+        if found is None or (text := without_left_output(found.reason.text)) == found.reason.text:
+            return
+        with self._context.atomic():
+            correct_end(
+                store, event.job_id, event.attempt, found.state, replace(found.reason, text=text),
+                exit_code=found.exit_code, exit_by=found.exit_by, text=CAME, who="controller", origin="controller",
+            )  # fmt: skip
+        self._context.jobs_changed()
+
     def _collect_delayed(self, event: CollectDelayed) -> set[str]:
+        if event.failure:
+            self._uncollected.add((event.job_id, event.attempt))
+        else:
+            self._uncollected.discard((event.job_id, event.attempt))
         tracked = self._context.jobs.get(event.job_id)
         if (
             tracked is None
@@ -117,7 +163,11 @@ class EventHandler:
 
     def _drained(self, event: JournalsDrained) -> set[str]:
         tracked = self._context.jobs.get(event.job_id)
-        if tracked is None or tracked.row.attempt != event.attempt:
+        if tracked is None:
+            self._correct_reason(event)
+            return set()
+        self._uncollected.discard((event.job_id, event.attempt))
+        if tracked.row.attempt != event.attempt:
             return set()
         if event.trouble:
             with self._context.atomic():

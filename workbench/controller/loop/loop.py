@@ -548,6 +548,7 @@ class Loop:
             if now >= at:
                 self._sweep_at[key] = float("inf")
                 self._context.workers[key].sweep()
+                self._event_handler.fetch_left_output(key)
         self._tend_at = self._tend()
         is_behind = not self._loaded or self._request_handler.is_behind
         is_behind |= self._experiments is not None and self._experiments.is_asking

@@ -222,6 +222,12 @@ def attempts(store: Store, job_id: str) -> list[AttemptRow]:
     return [attempt_row(row) for row in store.rows(sql, (job_id,))]
 
 
+def attempts_by_reason(store: Store, *parts: str) -> list[tuple[str, int]]:
+    """List the attempts, by job and number, whose reason has one of these parts."""
+    sql = f"SELECT job_id, attempt FROM attempts WHERE {' OR '.join(['instr(reason, ?) > 0'] * len(parts))}"
+    return [(str(job_id), int(attempt)) for job_id, attempt in store.rows(sql, parts)]
+
+
 def transitions(store: Store, job_id: str, *, after: int = 0) -> list[TransitionRow]:
     """List a job's history in order; ``after`` is the ``id`` of the last one that is known."""
     sql = f"SELECT {TRANSITION_COLUMNS} FROM transitions WHERE job_id = ? AND id > ? ORDER BY id"
