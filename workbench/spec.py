@@ -158,6 +158,8 @@ class EvaluationMetrics:
     line_lookahead: int = 4
     event_types: tuple[str, ...] = ()
     groups: Mapping[str, MetricGroup] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    """``auto``: metrics that it is known to report, as that of its search: their lines count from the first one on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +316,7 @@ def _metrics(document: Mapping[str, Any] | None) -> EvaluationMetrics | None:
         return None
     groups = {name: _group(group) for name, group in (document.get("groups") or {}).items()}
     plain = {key: value for key, value in document.items() if key != "groups"}
-    plain["event_types"] = tuple(plain.get("event_types") or ())
+    plain |= {key: tuple(plain.get(key) or ()) for key in ("event_types", "names")}
     built: EvaluationMetrics = _build(EvaluationMetrics, {**plain, "groups": groups})
     return built
 

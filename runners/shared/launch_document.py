@@ -134,6 +134,8 @@ def metrics_document(spec: JobSpec) -> dict[str, Any] | None:
         return None
     document: dict[str, Any] = spec_to_json(spec)["evaluation_metrics"]
     if spec.evaluation_metrics.type == AUTO:
+        watched = (str(rule["metric"]) for rule in spec.stop_when)
+        document["names"] = list(dict.fromkeys((*spec.evaluation_metrics.names, *watched)))
         return document  # nearly every job's: installed packages need not be searched
     found = plugins(GROUP)
     value = found.get(spec.evaluation_metrics.type)

@@ -17,6 +17,7 @@ import pytest
 from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.runner import ContainerRunner
+from tests.controller.test_experiments import is_whole, search_ahead
 from tests.learner.waiting_jobs import take
 from tests.stubs import pretend
 from tests.support.controllers import alive, answers, kill, log_of
@@ -519,3 +520,20 @@ def test_containers_of_a_sweep_go_on_within_its_limit_while_no_controller_is_the
 
     ensure_controller(ground.home)
     assert [ground.ends(job_id).exit_code for job_id in jobs] == [3, 0, 0]
+
+
+def test_a_search_tries_all_its_trials_while_no_controller_is_there(ground: Ground) -> None:
+    wait = "while [ ! -e $JOB_STATE_DIR/end ]; do sleep 0.05; done"
+    experiment_id, jobs = search_ahead(ground, wait, image=BUSYBOX)
+    for job_id in jobs[1:]:
+        await_given(ground, job_id)
+    kill(answers(ground.home).pid)
+    for job_id in jobs:
+        (ground.learner(job_id).path.parent / "job/end").touch()
+
+    for job_id in jobs:
+        await_phase(ground, job_id, "exited")
+    assert status(ground.home) is None
+
+    ensure_controller(ground.home)
+    is_whole(ground, experiment_id)

@@ -22,11 +22,12 @@ from workbench.controller.client.connect import ensure_controller, status
 from workbench.controller.runtime.secrets import read_secrets, write_secrets
 from workbench.errors import InputMissing, UnknownName
 from workbench.job import State, new_job_id
+from workbench.learner.journal.launch_document import AUTO
 from workbench.metrics import ingest
 from workbench.paths import Home
 from workbench.services.submit.experiments import kill_experiment
 from workbench.services.submit.trials_ahead import with_trials_ahead
-from workbench.spec import Framework, JobSpec, spec_to_json
+from workbench.spec import EvaluationMetrics, Framework, JobSpec, spec_to_json
 from workbench.store.db.database import Store
 from workbench.store.db.rows import TargetRef
 from workbench.store.history.journal import append_line
@@ -213,12 +214,12 @@ def search(
     wakes: bool = True,
     targets: Sequence[TargetRef] = (),
     is_ahead: bool = False,
+    image: str = "",
     **keys: Any,
 ) -> str:
     """Begin a search, on several backends where they are named, with its trials created ahead where that is said."""
-    spec = JobSpec(
-        name="searched", framework=Framework(command=command), search=config, max_platform_restarts=0, **keys
-    )
+    framework = Framework(version=image, command=command)
+    spec = JobSpec(name="searched", framework=framework, search=config, max_platform_restarts=0, **keys)
     spec, ahead = with_trials_ahead(spec, [ground.target]) if is_ahead else (spec, {})
     assert bool(ahead) is is_ahead
     document = {
@@ -238,6 +239,34 @@ def search(
     if wakes:
         ensure_controller(ground.home)
     return experiment_id
+
+
+def search_ahead(ground: Ground, command: str, *, image: str = "") -> tuple[str, list[str]]:
+    """Begin a search of four trials, one at a time, which print their value last; return it and their jobs.
+
+    The first one has begun when it returns, the others are made.
+    """
+    auto = EvaluationMetrics(AUTO)
+    experiment_id = search(
+        ground,
+        {**RANDOM, "max_concurrent": 1},
+        f"echo ready; {command}; echo loss=${{params.x}}",
+        image=image,
+        is_ahead=True,
+        evaluation_metrics=auto,
+    )
+    until(lambda: len(trials(ground.store, experiment_id)) == 4, lambda: log_of(ground.home))
+    jobs = [one.job_id for one in trials(ground.store, experiment_id)]
+    until(lambda: all(job(ground.store, one) for one in jobs), lambda: log_of(ground.home))
+    ground.prints(jobs[0], "ready")
+    return experiment_id, jobs
+
+
+def is_whole(ground: Ground, experiment_id: str) -> None:
+    """See that a search has completed, and each trial with the value that it printed."""
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    found = trials(ground.store, experiment_id)
+    assert [(one.state, one.best) for one in found] == [("COMPLETED", one.hparams["x"]) for one in found]
 
 
 def row_of(ground: Ground, experiment_id: str) -> ExperimentRow:

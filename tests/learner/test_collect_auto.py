@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -25,9 +25,9 @@ def rig(root: Path) -> Rig:
     return Rig(lambda: AutoCollector({}, where))
 
 
-def read(*lines: str) -> dict[str, list[tuple[float | None, float]]]:
+def read(*lines: str, expected: Sequence[str] = ()) -> dict[str, list[tuple[float | None, float]]]:
     """Return the series of some lines: steps and values by name."""
-    shapes = LineShapes()
+    shapes = LineShapes(expected)
     points = [point for line in lines for point in shapes.take(line, 0)] + shapes.finish()
     found: dict[str, list[tuple[float | None, float]]] = {}
     for point in points:
@@ -46,6 +46,32 @@ def test_a_series_is_given_from_its_first_line_on(tmp_path: Path) -> None:
     found.step()
     assert found.points["", "", "loss"] == [(1, 0.5), (2, 0.4), (3, 0.3)]
     assert found.notes == ["metrics: loss by epoch, from lines like: epoch 3 loss 0.3"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected", "found"),
+    [
+        ("loss=0.5", ("loss",), {"loss": [(None, 0.5)]}),
+        ("epoch 3: loss=0.5 acc=0.9", ("loss",), {"loss": [(3, 0.5)], "acc": [(3, 0.9)]}),
+        ("final val_loss: 0.25", ("val_loss",), {"val_loss": [(None, 0.25)]}),
+        ("loss=0.5", (), {}),
+        ("loss=0.5", ("val_loss", "oss"), {}),
+    ],
+)
+def test_a_line_of_an_expected_metric_counts_though_it_comes_once(
+    line: str, expected: tuple[str, ...], found: dict[str, object]
+) -> None:
+    assert read("ready", line, expected=expected) == found
+
+
+def test_an_expected_metric_is_found_behind_many_lines_that_give_nothing(tmp_path: Path) -> None:
+    where = context(tmp_path)
+    found = Rig(lambda: AutoCollector({"names": ["my_number"]}, where))
+    found.print(b"".join(b"request %d took long\n" % number for number in range(3000)))
+    found.print(b"my_number=0.5\n")
+    found.finish()
+
+    assert found.points["", "", "my_number"] == [(None, 0.5)]
 
 
 @settings(max_examples=60, deadline=None)

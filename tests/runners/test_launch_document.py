@@ -11,8 +11,8 @@ from runners.pod.stores import pod_retention
 from runners.pod.template import ResultVolume
 from runners.shared.launch_document import USAGE_SECONDS
 from tests.runners.jobs import Jobs
-from workbench.learner.journal.launch_document import LaunchDocument
-from workbench.spec import Checkpoints, DataStore
+from workbench.learner.journal.launch_document import AUTO, LaunchDocument
+from workbench.spec import Checkpoints, DataStore, EvaluationMetrics
 
 ONLY_OF_SOME = {"writable", "restarts", "preemption", "stop_when"}
 ONLY_READ_BY_CLIENTS = {"format", "owner", "secrets"}
@@ -68,6 +68,14 @@ def test_the_first_learner_has_the_rules_that_stop_for_what_it_reports_itself(jo
     ]
     assert "stop_when" not in second
     assert "stop_when" not in jobs.plan("true", stop_when=rules[3:]).plan.learners[0].native["launch"]
+
+
+def test_the_agent_looks_for_metrics_that_a_search_or_a_rule_names(jobs: Jobs) -> None:
+    rules = ({"metric": "quality", "above": 5.0}, {"metric": "loss", "is": "nan"})
+    known = EvaluationMetrics(AUTO, names=("loss",))
+    plan = jobs.plan("true", evaluation_metrics=known, stop_when=rules).plan
+
+    assert plan.learners[0].native["launch"]["metrics"]["names"] == ["loss", "quality"]
 
 
 def test_a_pod_has_rules_unless_others_run_beside_it(jobs: Jobs) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.controller.test_experiments import is_whole, search_ahead
 from tests.stubs import Gpus, nvml_library
 from tests.support.box import Box
 from tests.support.controllers import answers, kill, log_of
@@ -434,3 +435,22 @@ def test_a_rule_stops_a_job_with_the_laptop_off_and_the_next_one_begins(box: Box
     assert (row.state, row.exit_code) == (State.HALTED, 143)
     assert row.reason.text == "halted by stop_when: loss is nan at step 7"
     assert ground.ends(after).state is State.COMPLETED
+
+
+def test_a_search_tries_all_its_trials_with_the_laptop_off(box: Box, ground: Ground) -> None:
+    user = box.user
+    experiment_id, jobs = search_ahead(ground, "while [ ! -e $JOB_STATE_DIR/end ]; do sleep 0.05; done")
+    for job_id in jobs[1:]:
+        until(
+            lambda job_id=job_id: bool(state_of(user, ground, job_id).get("waiting")),
+            lambda: log_of(ground.home),
+        )
+    close_the_lid(box, ground)
+    for job_id in jobs:
+        let_go(user, ground, job_id)
+
+    until(lambda: all(state_of(user, ground, one).get("phase") == "exited" for one in jobs))
+    assert status(ground.home) is None and not box.daemon.listens()
+
+    open_the_lid(box, ground)
+    is_whole(ground, experiment_id)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.quick.manifest.support import SMALL, fault_of, faults_of, loaded, spec_of, warnings_of
-from workbench.manifest.builder.params import with_params
+from workbench.manifest.builder.params import trial_spec, with_params
 from workbench.search.config import SearchConfig
 from workbench.search.space import Categorical, Constant, Integer, LogUniform, Space, Uniform
 from workbench.spec import spec_from_json, spec_to_json
@@ -57,6 +57,16 @@ def test_references_to_searched_parameters_wait_for_a_trial() -> None:
 
     assert spec.framework.command == "x ${params.lr} ${params.o.k} 3"
     assert with_params(spec.framework.command, {"lr": 0.25, "o": {"k": 2}}) == "x 0.25 2 3"
+
+
+def test_a_trial_is_known_to_report_what_its_search_compares() -> None:
+    spec = spec_of(searched("lr: {uniform: [0, 1]}", ASHA.replace("loss", "val/loss")))
+
+    trial = trial_spec(spec, {"lr": 0.5}, number=1, seed=1, max_trials=9)
+
+    assert trial.search is None and trial.evaluation_metrics is not None
+    assert trial.evaluation_metrics.names == ("val/loss", "epoch")
+    assert spec_from_json(spec_to_json(trial)) == trial
 
 
 def test_what_is_set_on_the_command_line_goes_into_the_search() -> None:

@@ -76,6 +76,10 @@ def trial_spec(
     plain = spec_to_json(replace(spec, params=params, search=None))
     width = len(str(max(max_trials, 1)))
     trial = spec_from_json(with_params(plain, params))
+    if trial.evaluation_metrics is not None:
+        search = spec.search or {}
+        names = tuple(str(search[key]) for key in ("metric", "time_metric") if search.get(key))
+        trial = replace(trial, evaluation_metrics=replace(trial.evaluation_metrics, names=names))
     return replace(trial, name=f"{trial.name[:190]}-{number:0{width}}", seed=seed)
 
 

@@ -18,7 +18,7 @@ class AutoCollector(Collector):
     def __init__(self, metrics: Mapping[str, Any], context: Context) -> None:
         super().__init__(metrics, context)
         self._files = FoundFiles(context)
-        self._printed = PrintedNumbers(self.name)
+        self._printed = PrintedNumbers(self.name, tuple(map(str, metrics.get("names") or ())))
         self._cursor: Dict[str, Any] = {"printed": None, "files": None}
         self._finished = False
         self._printed_names: Set[str] = set()

@@ -52,6 +52,11 @@ _GAPS = expression(r"[ ]{2,}|[ ]*\t[ ]*")
 _BAR_BEHIND = expression(r":[ \t]{0,20}(\d{1,3})%\|")
 _THICK_BEHIND = expression(r":[ \t]{0,20}(\d{1,3})%[ \t][━╸╺─]")
 _CELL = expression(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?%?|[-+]?(?:nan|inf)", re.IGNORECASE)
+_PAIR = (
+    r"(?<![\w/.-])[\"']?(%s)[\"']?[ \t]{0,4}[=:][ \t]{0,4}[\"']?"
+    r"([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|[-+]?inf)(?!\w|\.\d)"
+)
+"""A name that is expected, and its number."""
 _REMARKS = ("Notes", "Note", "Comment", "Remarks")
 """Columns at the end that most rows leave empty."""
 _EMPTY_CELL = expression(
@@ -92,9 +97,15 @@ class _Candidate:
 
 
 class LineShapes:
-    """What is known of the lines of one learner so far."""
+    """What is known of the lines of one learner so far.
 
-    def __init__(self) -> None:
+    Args:
+        expected: names of metrics, whole or their last parts, whose lines are recognised when the first one comes.
+    """
+
+    def __init__(self, expected: Sequence[str] = ()) -> None:
+        self._expected = tuple(expected)
+        self._pairs = re.compile(_PAIR % "|".join(map(re.escape, expected))) if expected else None
         self.notes: List[str] = []
         """What was recognised and is to be told."""
         self._noted = 0
@@ -202,7 +213,7 @@ class LineShapes:
             if not _HAS_NUMBER.search(text):
                 self._look_for_header(text)
                 return []
-            found = self._line_values(text, time_us)
+            found = self._with_expected(text, self._line_values(text, time_us))
             if found is None or not found.values:
                 self._look_for_header(text)
         elif found.values:
@@ -233,6 +244,19 @@ class LineShapes:
             if found is not None:
                 self._counting.add(shape)
         return found
+
+    def _with_expected(self, text: str, found: Optional[LineValues]) -> Optional[LineValues]:
+        """Read numbers of expected names that are otherwise not found in a line, or under a longer name."""
+        if self._pairs is None or (found is not None and self._is_expected(found.group, found.names)):
+            return found
+        values = tuple((name, float(cell)) for name, cell in dict(self._pairs.findall(text)).items())
+        if not values:
+            return found
+        return (
+            found._replace(values=values)
+            if found
+            else LineValues("", values, None, None, "", None, False, False)
+        )
 
     def _read_unread(self) -> None:
         """Take the counts of lines that were passed over, as if they had been read when they came."""
@@ -301,9 +325,15 @@ class LineShapes:
 
     def _is_certain(self, key: Key, candidate: _Candidate) -> bool:
         group, names = key
-        if all((group, name) in self._names for name in names):
+        if all((group, name) in self._names for name in names) or self._is_expected(group, names):
             return True
         return candidate.count >= TIMES and len(set(candidate.numbers)) > 1
+
+    def _is_expected(self, group: str, names: Sequence[str]) -> bool:
+        whole = (
+            ["/%s/%s" % (group, name) if group else "/" + name for name in names] if self._expected else ()
+        )
+        return any(name.endswith("/" + expected) for name in whole for expected in self._expected)
 
     def _take_up(self, key: Key, text: str) -> List[PrintedPoint]:
         group, names = key
@@ -516,18 +546,19 @@ class _PrintedStream(LineStream):
     printed, both of which the journal keeps: who reads it again reads the same ones.
     """
 
-    def __init__(self, written: int, until: Optional[int]) -> None:
+    def __init__(self, written: int, until: Optional[int], expected: Sequence[str]) -> None:
         super().__init__(0, until)
         self._written = written
         """Before this byte all is written."""
-        self._shapes = LineShapes()
+        self._shapes = LineShapes(expected)
         self._series = 0
         self._rests = False
         self._looks = _Allowance(LOOKS, LOOKS_A_SECOND)
         self._usual_looks = _Allowance(USUAL_LOOKS, LOOKS_A_SECOND)
         self._searched = _Allowance(SEARCHED_BYTES, SEARCHED_BYTES_A_SECOND)
         self._marks: Tuple[bytes, ...] = ()
-        self._known: Pattern[bytes] = _any_of(USUAL_WORDS)
+        self._usual = (*USUAL_WORDS, *(name.rpartition("/")[2].encode() for name in expected))
+        self._known: Pattern[bytes] = _any_of(self._usual)
 
     def pass_over(self, end_offset: int, time_us: int) -> bool:
         """Pass over the bytes up to an offset where nothing would be searched for in them; return whether it did."""
@@ -552,7 +583,7 @@ class _PrintedStream(LineStream):
         if is_searched and self._shapes.has_columns:
             super().feed(data, end_offset, time_us)
             return
-        marks = self._marks + (USUAL_WORDS if is_searched else ())
+        marks = self._marks + (self._usual if is_searched else ())
         if marks:
             self._read_marked(data, end_offset, time_us, marks)
         self._cutter.skip(data, end_offset)
@@ -596,7 +627,7 @@ class _PrintedStream(LineStream):
         if self._shapes.series > self._series:
             self._series = self._shapes.series
             self._marks = self._shapes.marks()
-            self._known = _any_of((*self._marks, *USUAL_WORDS))
+            self._known = _any_of((*self._marks, *self._usual))
             self._looks.add(LOOKS)
             self._usual_looks.add(USUAL_LOOKS)
             self._rests = False
@@ -637,9 +668,10 @@ class _PrintedStream(LineStream):
 class PrintedNumbers:
     """Reads a learner's output for the collector ``auto``."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, expected: Sequence[str] = ()) -> None:
         self._batches = Batches(source)
-        self._stream = _PrintedStream(0, None)
+        self._expected = expected
+        self._stream = _PrintedStream(0, None, expected)
 
     @property
     def waiting(self) -> bool:
@@ -651,7 +683,8 @@ class PrintedNumbers:
         self._batches.restore(cursor)
         until = self._batches.until
         written = int(self._batches.begin.get(_OUTPUT, 0))
-        self._stream = _PrintedStream(written, None if until is None else int(until.get(_OUTPUT, written)))
+        ends = None if until is None else int(until.get(_OUTPUT, written))
+        self._stream = _PrintedStream(written, ends, self._expected)
 
     def cursor(self) -> Any:
         """Say where to go on; points that wait are read again."""
