@@ -331,7 +331,7 @@ def killed_at_random(home: Home, kills: int, draw: random.Random) -> None:
 
 
 def searched_twice(
-    home: Home, config: dict[str, Any], command: str, *, seed: int, most: int
+    home: Home, config: dict[str, Any], command: str, *, seed: int, most: int, seconds: float = 60.0
 ) -> Iterator[tuple[Ground, str]]:
     """Yield a search that nobody disturbs, then the same one whose controller is killed again and again."""
     draw = random.Random(seed)
@@ -339,7 +339,7 @@ def searched_twice(
         ground = Ground(home)
         experiment_id = search(ground, config, command, wakes=False)
         killed_at_random(home, kills, draw)
-        assert ended(ground, experiment_id).state == "COMPLETED"
+        assert ended(ground, experiment_id, seconds=seconds).state == "COMPLETED"
         yield ground, experiment_id
         ground.clean_up()
 
@@ -391,6 +391,21 @@ def test_a_controller_that_is_killed_changes_nothing_of_a_search(home: Home, kil
         found = trials(ground.store, experiment_id)
         jobs = [row.id for row in list_jobs(ground.store) if row.parent == experiment_id]
         assert sorted(jobs) == sorted(one.job_id for one in found)
+        decisions.append(story(ground, experiment_id))
+
+    assert decisions[0] == decisions[1]
+
+
+@pytest.mark.soak("some minutes; the gate kills the controller of a search a few times")
+def test_a_search_whose_controller_is_killed_200_times_decides_what_an_undisturbed_one_does(
+    home: Home,
+) -> None:
+    config = {**ASHA, "max_trials": 120}
+    decisions = []
+    for ground, experiment_id in searched_twice(
+        home, config, train(seconds=0.03), seed=17, most=200, seconds=900.0
+    ):
+        assert len(trials(ground.store, experiment_id)) == 120
         decisions.append(story(ground, experiment_id))
 
     assert decisions[0] == decisions[1]

@@ -440,11 +440,10 @@ def test_a_rule_stops_a_job_with_the_laptop_off_and_the_next_one_begins(box: Box
 def test_a_search_tries_all_its_trials_with_the_laptop_off(box: Box, ground: Ground) -> None:
     user = box.user
     experiment_id, jobs = search_ahead(ground, "while [ ! -e $JOB_STATE_DIR/end ]; do sleep 0.05; done")
-    for job_id in jobs[1:]:
-        until(
-            lambda job_id=job_id: bool(state_of(user, ground, job_id).get("waiting")),
-            lambda: log_of(ground.home),
-        )
+    until(
+        lambda: all(state_of(user, ground, one).get("waiting") for one in jobs[1:]),
+        lambda: log_of(ground.home),
+    )
     close_the_lid(box, ground)
     for job_id in jobs:
         let_go(user, ground, job_id)
