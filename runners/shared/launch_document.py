@@ -17,7 +17,7 @@ from workbench.errors import LaunchRefused
 from workbench.formats import size
 from workbench.learner.journal.launch_document import ASKED, AUTO, BY_POLICY
 from workbench.learner.queue.allocation import PREEMPTION, PREEMPTION_SECONDS, PRIORITY, SWEEP
-from workbench.metrics.direction import smaller_is_better
+from workbench.metric_names import smaller_is_better
 from workbench.plugins import plugins
 from workbench.spec import SWEEP_LABEL, JobSpec, spec_to_json
 from workbench.values import dataclass
@@ -134,7 +134,8 @@ def metrics_document(spec: JobSpec) -> dict[str, Any] | None:
         return None
     document: dict[str, Any] = spec_to_json(spec)["evaluation_metrics"]
     if spec.evaluation_metrics.type == AUTO:
-        watched = (str(rule["metric"]) for rule in spec.stop_when)
+        watched = [str(rule["metric"]) for rule in spec.stop_when]
+        watched += [spec.checkpoints.metric] if spec.checkpoints.metric else []
         document["names"] = list(dict.fromkeys((*spec.evaluation_metrics.names, *watched)))
         return document  # nearly every job's: installed packages need not be searched
     found = plugins(GROUP)

@@ -19,7 +19,7 @@ from screens.widgets.markup import heading, page, plain, table
 from workbench import formats
 from workbench.errors import FabricError
 from workbench.job import short_id
-from workbench.metrics.direction import main_metrics
+from workbench.metric_names import main_metrics
 from workbench.metrics.short_names import shared_folder
 from workbench.paths import Home
 from workbench.services.inspect.comparison import (

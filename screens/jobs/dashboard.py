@@ -29,7 +29,7 @@ from screens.widgets.text_page import TextPage
 from screens.workers.reader import QueryAnswer
 from workbench import formats
 from workbench.job import TERMINAL
-from workbench.metrics.direction import main_metrics
+from workbench.metric_names import main_metrics
 from workbench.metrics.short_names import shared_folder
 from workbench.services.inspect.job_overview import JobOverview
 from workbench.services.inspect.job_times import expected_end_us, run_seconds

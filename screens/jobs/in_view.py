@@ -82,8 +82,8 @@ class RowDetailsReader:
     def _trend(
         self, store: Store, job_id: str, by_name: Mapping[str, SeriesCourse]
     ) -> tuple[float | None, ...]:
+        from workbench.metric_names import main_metrics
         from workbench.metrics.chart_axis import NUMBER, chart_points
-        from workbench.metrics.direction import main_metrics
         from workbench.metrics.queries import series
 
         name = main_metrics(by_name, 1)[0]

@@ -232,7 +232,7 @@ class Preview(MadeLines, can_focus=True):
 
 def _chosen(page: ChartsPage) -> ChartData | None:
     """Return the chart that a person looks at first."""
-    from workbench.metrics.direction import main_metrics
+    from workbench.metric_names import main_metrics
 
     names = main_metrics(page.charts, 1)
     return page.charts[names[0]] if names else None

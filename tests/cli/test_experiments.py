@@ -218,6 +218,21 @@ def test_the_plan_of_trials_that_something_else_chooses_has_no_parameters(
     assert "loss=${params.x}" in shown
 
 
+def test_a_class_that_is_not_in_the_code_is_named_before_anything_begins(
+    fabric: Fabric, manifest: str
+) -> None:
+    sets = ("method=python", "searcher=deep/choose.py:Chooser", "max_trials=3")
+    options = [each for one in sets for each in ("--set", f"search.{one}")]
+    for command in ("plan", "run"):
+        ran = fabric(command, manifest, *options, expect=64)
+        assert "search.searcher: there is no file deep/choose.py in the job's code" in ran.stderr
+
+    file = (fabric.folder / manifest).parent / "deep" / "choose.py"
+    file.parent.mkdir()
+    file.write_text("class Chooser: pass\n")
+    assert "by the class of search.searcher" in fabric("plan", manifest, *options).stdout
+
+
 def test_a_search_is_killed(fabric: Fabric, manifest: str) -> None:
     started = fabric.json("run", manifest, "--json", "--set", "env.KEEP=sleep 60")
 

@@ -70,12 +70,13 @@ def test_the_first_learner_has_the_rules_that_stop_for_what_it_reports_itself(jo
     assert "stop_when" not in jobs.plan("true", stop_when=rules[3:]).plan.learners[0].native["launch"]
 
 
-def test_the_agent_looks_for_metrics_that_a_search_or_a_rule_names(jobs: Jobs) -> None:
+def test_the_agent_looks_for_metrics_that_the_job_is_judged_by(jobs: Jobs) -> None:
     rules = ({"metric": "quality", "above": 5.0}, {"metric": "loss", "is": "nan"})
     known = EvaluationMetrics(AUTO, names=("loss",))
-    plan = jobs.plan("true", evaluation_metrics=known, stop_when=rules).plan
+    best = Checkpoints(keep_best=1, metric="accuracy")
+    plan = jobs.plan("true", evaluation_metrics=known, stop_when=rules, checkpoints=best).plan
 
-    assert plan.learners[0].native["launch"]["metrics"]["names"] == ["loss", "quality"]
+    assert plan.learners[0].native["launch"]["metrics"]["names"] == ["loss", "quality", "accuracy"]
 
 
 def test_a_pod_has_rules_unless_others_run_beside_it(jobs: Jobs) -> None:

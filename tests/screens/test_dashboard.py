@@ -16,7 +16,7 @@ from screens.widgets.markup import path_fact
 from tests.screens import seeding
 from tests.screens.support import SIZES, journey, opened
 from workbench.job import Reason, State
-from workbench.metrics.direction import main_metrics
+from workbench.metric_names import main_metrics
 from workbench.paths import Home
 from workbench.services.inspect.job_overview import JobOverview, overview
 from workbench.services.inspect.job_times import expected_end_us

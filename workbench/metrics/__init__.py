@@ -1,9 +1,9 @@
 """Metrics: from the records of learners to rows and roll-ups, and from there to charts and tables.
 
 ``ingestion`` writes what ``records`` and ``columns`` understood, ``rollup`` sums it up; ``queries``,
-``chart_buckets``, ``chart_axis`` and ``table`` read it back; ``conditions`` and ``direction`` judge values. Other
-packages import the names below, and ``chart_axis``, ``conditions``, ``columns`` and ``direction``. It imports
-``workbench.store``, ``workbench.clock`` and of ``workbench.learner`` how texts and values are read.
+``chart_buckets``, ``chart_axis`` and ``table`` read it back; ``conditions`` judges values. Other packages import the
+names below, and ``chart_axis``, ``conditions`` and ``columns``. It imports ``workbench.store``, ``workbench.clock``,
+``workbench.metric_names`` and of ``workbench.learner`` how texts and values are read.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from workbench.metrics.direction import HELD_OUT
+from workbench.metric_names import HELD_OUT
 
 _MEANING: Final = HELD_OUT | {"train", "training"}
 """Parts that say what was measured on; they stay, even where all metrics share one."""

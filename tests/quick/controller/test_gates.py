@@ -11,11 +11,13 @@ import pytest
 from runners.interface import AttemptRef, HostGates, HostWait, Predecessor, SweepLimit
 from tests.quick.controller.values import HOME, learner, lost, row, spec
 from workbench.clock import now_us
+from workbench.controller.decide.messages import CapacityMeasured
 from workbench.controller.decide.model import BackendTrouble, Operation
 from workbench.controller.decide.scheduler import QueueVerdict
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
-from workbench.controller.loop.queue import HOST_PATH, Gates
+from workbench.controller.loop.queue import HOST_PATH, Gates, HostLine
+from workbench.controller.targets.opener import LineUp
 from workbench.job import Intent, JobId, LearnerPhase, Reason, State
 from workbench.learner.queue.line import WAITING_AT_ONCE
 from workbench.spec import DataStore, Framework, ImageBuild, JobSpec
@@ -668,3 +670,17 @@ def test_one_that_its_host_did_not_take_does_not_wait_for_those_there_that_come_
     later.spec = replace(later.spec, after=("x:completed",))
 
     assert hold(after, later, *here) == here[:2]
+
+
+def test_a_host_is_asked_about_the_next_attempt_though_it_waits_as_the_one_before_did() -> None:
+    """Each was resumed at once, so that nothing but its number tells what the host was asked last."""
+    tracked = TrackedJob(row(State.QUEUED, attempt=5), spec(), HOME)
+    tracked.is_handed_over = tracked.has_gates = True
+    tracked.gates = HostGates()
+    line, asked = HostLine(cast(Any, None)), LineUp((), handed_over=(tracked.line_entry(),))
+    line.answered(CapacityMeasured("box", None, 0, "", lined_up=frozenset(asked.handed_over)), 0.0)
+    assert line.due(asked, 0.0) is None
+
+    tracked.row = replace(tracked.row, attempt=6)
+
+    assert line.due(LineUp((), handed_over=(tracked.line_entry(),)), 0.0) == 0.0

@@ -59,6 +59,35 @@ def test_references_to_searched_parameters_wait_for_a_trial() -> None:
     assert with_params(spec.framework.command, {"lr": 0.25, "o": {"k": 2}}) == "x 0.25 2 3"
 
 
+@pytest.mark.parametrize(
+    ("keys", "goal"),
+    [
+        ("metric: accuracy", "maximize"),
+        ("metric: val/acc", "maximize"),
+        ("metric: accuracy, goal: minimize", "minimize"),
+        ("metric: val_loss", None),
+        ("metric: x", None),
+    ],
+)
+def test_what_is_better_is_as_the_name_of_the_metric_says_unless_it_is_written(
+    keys: str, goal: str | None
+) -> None:
+    """Without a goal a search is minimized, as those that are stored."""
+    spec = spec_of(searched("lr: {uniform: [0, 1]}", f"method: random, max_trials: 3, {keys}"))
+
+    assert spec.search is not None
+    assert spec.search.get("goal") == goal
+    assert SearchConfig.from_json(spec.search).goal == (goal or "minimize")
+
+
+def test_the_best_checkpoints_are_those_by_the_goal_of_the_search() -> None:
+    text = searched("lr: {uniform: [0, 1]}", "method: random, max_trials: 3, metric: accuracy")
+
+    spec = spec_of(text + "checkpoints: {keep_best: 2, metric: accuracy}\n")
+
+    assert not spec.checkpoints.smaller_is_better
+
+
 def test_a_trial_is_known_to_report_what_its_search_compares() -> None:
     spec = spec_of(searched("lr: {uniform: [0, 1]}", ASHA.replace("loss", "val/loss")))
 

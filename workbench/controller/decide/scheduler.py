@@ -78,6 +78,8 @@ class LinedUpJob:
     tries: int = 0
     gates: HostGates | None = None
     """What holds one back that was handed over; None for one that never had gates."""
+    attempt: int = 1
+    """Its next attempt is another one, though all else of it is as before: its host has not been asked about that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from workbench.learner.determined_jobs import (
     json_object,
 )
 from workbench.manifest.builder.params import trial_spec
-from workbench.metrics.direction import is_held_out
+from workbench.metric_names import is_held_out
 from workbench.search.config import SearchConfig
 from workbench.search.method import Create, MetricMissing, Operation, RunTo, Shutdown, StopTrial, TrialEnd
 from workbench.search.searcher import Searcher
@@ -796,7 +796,7 @@ class Experiments:
         A program reports what it trains with long before its first validation, so that alone says nothing. It is sure
         when a trial has validated, or has ended (``row`` is its job then) and was not cut short by the search or by
         a person. Validated has who reports a metric of data held out from the training: its name has ``val``,
-        ``validation``, ``eval``, ``test`` or the like as a part (:func:`~workbench.metrics.direction.is_held_out`),
+        ``validation``, ``eval``, ``test`` or the like as a part (:func:`~workbench.metric_names.is_held_out`),
         as that of all metrics in the group ``validation`` of Determined's core API.
         """
         metric = active.config.metric

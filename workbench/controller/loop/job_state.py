@@ -302,7 +302,7 @@ class TrackedJob:
     def line_entry(self) -> LinedUpJob:
         """Return the job as it waits for GPUs in its host's queue; the same object as before where nothing changed."""
         gates = self.gates if self.is_handed_over and self.has_gates else None
-        made_of = (self.row.id, self.spec, self.position, self.tries, gates)
+        made_of = (self.row.id, self.spec, self.position, self.tries, gates, self.row.attempt)
         if not _are_same(made_of, self.made_entry):
             spec = self.spec
             entry = LinedUpJob(
@@ -314,6 +314,7 @@ class TrackedJob:
                 max_runtime_seconds=spec.longest_seconds,
                 tries=self.tries,
                 gates=gates,
+                attempt=self.row.attempt,
             )
             self.made_entry = (*made_of, entry)
         return cast(LinedUpJob, self.made_entry[-1])

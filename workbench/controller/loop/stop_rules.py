@@ -16,7 +16,7 @@ from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.job import Intent, State
 from workbench.learner.journal.stop_rules import BY, StopRule
-from workbench.metrics.direction import smaller_is_better
+from workbench.metric_names import smaller_is_better
 from workbench.store.db.rows import JobRow
 from workbench.store.queries.jobs import transitions
 from workbench.store.queries.metric_values import find_series, reported_names

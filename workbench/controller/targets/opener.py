@@ -115,7 +115,7 @@ class RegistryTarget:
 
 def _entry(entry: LinedUpJob, home: Home | None = None) -> dict[str, Any]:
     """Return a job as its host's queue has it, with its gates for who starts it there."""
-    facts = {name: value for name, value in asdict(entry).items() if name != "gates"}
+    facts = {name: value for name, value in asdict(entry).items() if name not in ("gates", "attempt")}
     return facts if home is None or entry.gates is None else {**facts, **entry.gates.to_json(home)}
 
 

@@ -79,6 +79,17 @@ def extract(
             raise
 
 
+def has_file(archive: Path, path: str) -> bool:
+    """Say whether an archive holds a file at this path.
+
+    Raises:
+        InputMissing: it is not an archive, or damaged.
+    """
+    wanted = _normal(path)
+    with _opened(archive) as members:
+        return any(member.kind != "folder" and _normal(member.name) == wanted for member in members)
+
+
 @contextmanager
 def _opened(archive: Path) -> Iterator[Iterator[Member]]:
     try:

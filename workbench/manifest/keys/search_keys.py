@@ -298,7 +298,13 @@ SEARCH: Final = SearchTable(
         default="none: `random` and `grid` need none",
         example="val_loss",
     ),
-    Key("goal", NameChoice(GOALS), "What is better of the metric.", default="minimize", example="maximize"),
+    Key(
+        "goal",
+        NameChoice(GOALS),
+        "What is better of the metric.",
+        default="as the metric's name says (`accuracy` is maximized), else `minimize`",
+        example="maximize",
+    ),
     Key(
         "max_trials", WholeNumber(1, TRIALS_MAX), "How many trials there are.", default="none", example="100"
     ),

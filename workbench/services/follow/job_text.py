@@ -64,7 +64,7 @@ def quiet_lines(row: JobRow) -> list[str]:
 
 def metrics_line(series: Sequence[SeriesRow]) -> str:
     """Return the latest values in one line, ``step 10 loss=0.3``; empty where there are none."""
-    from workbench.metrics.direction import main_metrics
+    from workbench.metric_names import main_metrics
 
     values: dict[str, SeriesRow] = {}
     for row in series:

@@ -99,7 +99,7 @@ class ComparedMetric:
 
     def best_of(self, values: Sequence[float | None]) -> tuple[bool, ...]:
         """Say of each of these values whether no other is better; of none where all are the same, or nobody knows."""
-        from workbench.metrics.direction import best_value
+        from workbench.metric_names import best_value
 
         known = {value for value in values if value is not None}
         best = best_value(self.name, known) if len(known) > 1 else None
@@ -121,7 +121,7 @@ class ComparedMetric:
 
     def is_best(self) -> tuple[bool, ...]:
         """Say of each job whether no other has a better value; of none where only one has values."""
-        from workbench.metrics.direction import best_value
+        from workbench.metric_names import best_value
 
         values = self.best_values()
         best = best_value(self.name, values) if sum(value is not None for value in values) > 1 else None
@@ -307,7 +307,7 @@ def _packages(job: JobRecord) -> dict[str, str]:
 
 
 def _metrics(jobs: Sequence[JobRecord]) -> tuple[ComparedMetric, ...]:
-    from workbench.metrics.direction import smaller_is_better
+    from workbench.metric_names import smaller_is_better
 
     names = dict.fromkeys(name for job in jobs for name in job.series)
     return tuple(

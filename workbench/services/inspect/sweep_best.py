@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from workbench.metrics.direction import best_value, main_metrics, smaller_is_better
+from workbench.metric_names import best_value, main_metrics, smaller_is_better
 from workbench.metrics.short_names import shared_folder
 from workbench.store.db.database import Store
 from workbench.store.queries.metric_values import live_sql, teach_values

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from workbench.errors import BackendError, InputMissing, UnknownName, UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from workbench.documents.experiments import (
         ExperimentDocument,
         TrialDocument,
@@ -321,7 +323,8 @@ def _begin(
     from workbench.store.updates.jobs import who_am_i
 
     require_home(store.home)
-    _check_searcher(spec, str(document["code_hash"]))
+    code_hash = str(document["code_hash"])
+    check_searcher(spec, store.home.snapshot(code_hash) if code_hash else None)
     targets = [TargetRef(**each["target"]) for each in document["places"]] or [target]
     for each in targets:
         check_copies(spec, each)
@@ -358,15 +361,25 @@ def check_copies(spec: JobSpec, target: TargetRef) -> None:
     )
 
 
-def _check_searcher(spec: JobSpec, code_hash: str) -> None:
-    """Refuse a search whose samples nothing could choose."""
+def check_searcher(spec: JobSpec, code: Path | None) -> None:
+    """Refuse a search whose samples nothing could choose; ``code`` is the snapshot of its code, None without any."""
     import importlib.util
 
-    method = (spec.search or {}).get("method")
-    if method == "python" and not code_hash:
+    search = spec.search or {}
+    method = search.get("method")
+    if method == "python" and code is None:
         raise UsageError(
             "method python takes a class of the job's code, and this job has none", hint="name it by code:"
         )
+    if method == "python" and code is not None:
+        from workbench.data.code.archives import has_file
+
+        file = str(search["searcher"]).rpartition(":")[0]
+        if file.endswith(".py") and not has_file(code, file):
+            raise UsageError(
+                f"search.searcher: there is no file {file} in the job's code",
+                hint="name it by its path in the folder of the code",
+            )
     if method == "optuna" and importlib.util.find_spec("optuna") is None:
         raise UsageError(
             "method optuna needs Optuna, which is not installed beside fabric",

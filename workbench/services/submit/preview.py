@@ -200,12 +200,21 @@ def preview(
     Raises:
         Cancelled: ``cancel`` was set.
         LaunchRefused: the job could never be started like that.
+        UsageError: nothing could choose the samples of the search, or copy its checkpoints.
         BackendUnreachable: the backend does not answer.
     """
     from workbench.services.cancel import call
 
     first, search = _first_trial(submission)
     searched = submission.loaded.spec if search is not None else None
+    if searched is not None:
+        from workbench.data.code.snapshot import snapshot_file
+        from workbench.services.submit.experiments import check_copies, check_searcher
+
+        code = submission.code
+        check_searcher(searched, snapshot_file(code.code_hash, home, scratch) if code else None)
+        for target in [each.target for each in submission.search_targets] or [submission.target]:
+            check_copies(searched, target)
     return call(lambda: SubmissionPreview(first, _plan(first, home, scratch), search, searched), cancel)
 
 

@@ -178,7 +178,7 @@ def _is_outside(line: str, column: int) -> bool:
 
 def _goal_lines(store: Store, found: JobDetail) -> list[str]:
     """Return how the search goes on: by the metric that the job reports, stopping bad trials early where it can."""
-    from workbench.metrics.direction import goal_metric, smaller_is_better
+    from workbench.metric_names import goal_metric, smaller_is_better
     from workbench.metrics.queries import series
 
     rows = series(store, found.row.id, kinds=("value", "etime"))

@@ -2,7 +2,7 @@
 
 The column ``loss`` of ``fabric list`` and of the screens has one rule, :data:`IS_LOSS` and :data:`LOSS_ORDER`. The
 curve beside it, and the first chart of a job, are of its main metric, which a job without a loss has, too
-(``workbench/metrics/direction.py``: ``main_metrics``).
+(``workbench/metric_names.py``: ``main_metrics``).
 
 The connection must know ``live_value``, see ``metric_values``.
 """

@@ -13,8 +13,8 @@ from workbench.errors import UsageError
 from workbench.formats import MICROSECONDS, count, iso, number, short
 from workbench.job import short_id
 from workbench.learner.texts import escaped
+from workbench.metric_names import main_metrics
 from workbench.metrics import series
-from workbench.metrics.direction import main_metrics
 from workbench.metrics.queries import NUMERIC
 from workbench.metrics.short_names import shared_folder
 from workbench.metrics.table import table

@@ -105,8 +105,9 @@ def _start_search(store: Store, submission: JobSubmission, follow: FollowOptions
         for note in submission.notes:
             narrate(f"note: {note}")
         nine = row.id.rpartition("-")[2]
+        how = f"{row.method}, {row.goal} {row.metric}" if row.metric else row.method
         narrate(
-            f"{row.name}: its trials run in the background; `fabric experiment show {nine}` says how it stands"
+            f"{row.name}: {how}; its trials run in the background, `fabric experiment show {nine}` says how it stands"
         )
     return 0
 

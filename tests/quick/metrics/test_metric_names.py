@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from workbench.metrics.direction import best_value, smaller_is_better
+from workbench.metric_names import best_value, smaller_is_better
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which of two values of a metric is better, as far as the metric's name says: less of a loss, more of a score."""
+"""What the name of a metric says: which of two values is better, and what it is measured on."""
 
 from __future__ import annotations
 
