@@ -15,7 +15,8 @@ from workbench.errors import UsageError
 from workbench.job import State
 from workbench.paths import Home
 from workbench.services.inspect.search_standing import SearchReader
-from workbench.services.submit.experiments import check_copies, experiment_documents
+from workbench.services.submit.experiments import experiment_documents
+from workbench.services.submit.search_preview import check_copies
 from workbench.spec import JobSpec
 from workbench.store.db.database import Store
 from workbench.store.db.rows import TargetRef

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 from workbench.errors import BackendError, InputMissing, UnknownName, UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from workbench.documents.experiments import (
         ExperimentDocument,
         TrialDocument,
@@ -315,6 +313,7 @@ def _begin(
     from workbench.controller.client.connect import ensure_controller
     from workbench.controller.runtime.secrets import forget_secrets, write_secrets
     from workbench.search.stream import SEED_LIMIT
+    from workbench.services.submit.search_preview import check_copies, check_searcher
     from workbench.services.submit.trials_ahead import with_trials_ahead
     from workbench.spec import spec_to_json
     from workbench.store.db.home_folder import require_home
@@ -348,43 +347,6 @@ def _begin(
         raise
     ensure_controller(store.home)
     return row
-
-
-def check_copies(spec: JobSpec, target: TargetRef) -> None:
-    """Refuse population based training where a trial cannot get at the checkpoint of another one."""
-    is_stored = any(each.training_results for each in spec.data_stores)
-    if (spec.search or {}).get("method") != "pbt" or is_stored or target.type == "local":
-        return
-    raise UsageError(
-        f"pbt copies checkpoints from trial to trial, and those of '{target.backend}' are in no result store",
-        hint="set training_results in data_stores, or run it on this machine",
-    )
-
-
-def check_searcher(spec: JobSpec, code: Path | None) -> None:
-    """Refuse a search whose samples nothing could choose; ``code`` is the snapshot of its code, None without any."""
-    import importlib.util
-
-    search = spec.search or {}
-    method = search.get("method")
-    if method == "python" and code is None:
-        raise UsageError(
-            "method python takes a class of the job's code, and this job has none", hint="name it by code:"
-        )
-    if method == "python" and code is not None:
-        from workbench.data.code.archives import has_file
-
-        file = str(search["searcher"]).rpartition(":")[0]
-        if file.endswith(".py") and not has_file(code, file):
-            raise UsageError(
-                f"search.searcher: there is no file {file} in the job's code",
-                hint="name it by its path in the folder of the code",
-            )
-    if method == "optuna" and importlib.util.find_spec("optuna") is None:
-        raise UsageError(
-            "method optuna needs Optuna, which is not installed beside fabric",
-            hint="pip install 'fabric-workbench[optuna]'",
-        )
 
 
 def _check_gpus(spec: JobSpec, target: TargetRef) -> None:

@@ -209,7 +209,7 @@ def preview(
     searched = submission.loaded.spec if search is not None else None
     if searched is not None:
         from workbench.data.code.snapshot import snapshot_file
-        from workbench.services.submit.experiments import check_copies, check_searcher
+        from workbench.services.submit.search_preview import check_copies, check_searcher
 
         code = submission.code
         check_searcher(searched, snapshot_file(code.code_hash, home, scratch) if code else None)

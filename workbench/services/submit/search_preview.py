@@ -1,15 +1,22 @@
-"""What a search would try and cost: how many trials get how far, and the first of them. Nothing is started."""
+"""What a search would try and cost: how many trials get how far, and the first of them; and what forbids it.
+
+Nothing is started.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from workbench.errors import UsageError
 from workbench.services.submit.options import RunOptions, read_manifest, resolve_arguments
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from workbench.documents.experiments import PreviewDocument, PreviewedTrials
     from workbench.spec import JobSpec
+    from workbench.store.db.rows import TargetRef
 
 SINGLE: Final = "single"
 
@@ -111,3 +118,40 @@ def sample_text(hparams: Mapping[str, Any], prefix: str = "") -> str:
                 f"{prefix}{name}={value:.4g}" if isinstance(value, float) else f"{prefix}{name}={value}"
             )
     return " ".join(part for part in parts if part)
+
+
+def check_copies(spec: JobSpec, target: TargetRef) -> None:
+    """Refuse population based training where a trial cannot get at the checkpoint of another one."""
+    is_stored = any(each.training_results for each in spec.data_stores)
+    if (spec.search or {}).get("method") != "pbt" or is_stored or target.type == "local":
+        return
+    raise UsageError(
+        f"pbt copies checkpoints from trial to trial, and those of '{target.backend}' are in no result store",
+        hint="set training_results in data_stores, or run it on this machine",
+    )
+
+
+def check_searcher(spec: JobSpec, code: Path | None) -> None:
+    """Refuse a search whose samples nothing could choose; ``code`` is the snapshot of its code, None without any."""
+    import importlib.util
+
+    search = spec.search or {}
+    method = search.get("method")
+    if method == "python" and code is None:
+        raise UsageError(
+            "method python takes a class of the job's code, and this job has none", hint="name it by code:"
+        )
+    if method == "python" and code is not None:
+        from workbench.data.code.archives import has_file
+
+        file = str(search["searcher"]).rpartition(":")[0]
+        if file.endswith(".py") and not has_file(code, file):
+            raise UsageError(
+                f"search.searcher: there is no file {file} in the job's code",
+                hint="name it by its path in the folder of the code",
+            )
+    if method == "optuna" and importlib.util.find_spec("optuna") is None:
+        raise UsageError(
+            "method optuna needs Optuna, which is not installed beside fabric",
+            hint="pip install 'fabric-workbench[optuna]'",
+        )
