@@ -557,7 +557,10 @@ class _PrintedStream(LineStream):
         self._usual_looks = _Allowance(USUAL_LOOKS, LOOKS_A_SECOND)
         self._searched = _Allowance(SEARCHED_BYTES, SEARCHED_BYTES_A_SECOND)
         self._marks: Tuple[bytes, ...] = ()
-        self._usual = (*USUAL_WORDS, *(name.rpartition("/")[2].encode() for name in expected))
+        self._usual = (
+            *USUAL_WORDS,
+            *(name.rpartition("/")[2].encode("utf-8", "replace") for name in expected),
+        )
         self._known: Pattern[bytes] = _any_of(self._usual)
 
     def pass_over(self, end_offset: int, time_us: int) -> bool:
