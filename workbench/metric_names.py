@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal
 
 SMALLER_IS_BETTER: Final = frozenset((
     "loss", "error", "errors", "err", "perplexity", "ppl", "mae", "mse", "rmse", "mape", "wer", "cer", "ter", "eer",
@@ -49,6 +49,11 @@ def smaller_is_better(name: str) -> bool | None:
     if parts & LARGER_IS_BETTER:
         return bool(parts & {"negative", "neg"})
     return None
+
+
+def goal_of(name: str) -> Literal["minimize", "maximize"]:
+    """Return what is done with a metric where nobody says it: one whose name does not say so is minimized."""
+    return "maximize" if smaller_is_better(name) is False else "minimize"
 
 
 def main_metrics(names: Iterable[str], most: int) -> tuple[str, ...]:

@@ -16,8 +16,9 @@ from runners.shared.host_facts import HostFacts
 from workbench.errors import LaunchRefused
 from workbench.formats import size
 from workbench.learner.journal.launch_document import ASKED, AUTO, BY_POLICY
+from workbench.learner.journal.stop_rules import is_for_agent
 from workbench.learner.queue.allocation import PREEMPTION, PREEMPTION_SECONDS, PRIORITY, SWEEP
-from workbench.metric_names import smaller_is_better
+from workbench.metric_names import goal_of
 from workbench.plugins import plugins
 from workbench.spec import SWEEP_LABEL, JobSpec, spec_to_json
 from workbench.values import dataclass
@@ -116,12 +117,7 @@ def rules_for_agent(spec: JobSpec) -> list[dict[str, Any]]:
 
     Those that compare with other jobs, or stop nothing, are left to the controller.
     """
-    found = []
-    for rule in spec.stop_when:
-        if "worse_than" not in rule and rule.get("then") != "tell":
-            goal = "maximize" if smaller_is_better(rule["metric"]) is False else "minimize"
-            found.append({"goal": goal, **rule})
-    return found
+    return [{"goal": goal_of(rule["metric"]), **rule} for rule in spec.stop_when if is_for_agent(rule)]
 
 
 def metrics_document(spec: JobSpec) -> dict[str, Any] | None:

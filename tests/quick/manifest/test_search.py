@@ -65,19 +65,17 @@ def test_references_to_searched_parameters_wait_for_a_trial() -> None:
         ("metric: accuracy", "maximize"),
         ("metric: val/acc", "maximize"),
         ("metric: accuracy, goal: minimize", "minimize"),
-        ("metric: val_loss", None),
-        ("metric: x", None),
+        ("metric: val_loss", "minimize"),
+        ("metric: x", "minimize"),
     ],
 )
-def test_what_is_better_is_as_the_name_of_the_metric_says_unless_it_is_written(
-    keys: str, goal: str | None
-) -> None:
+def test_what_is_better_is_as_the_name_of_the_metric_says_unless_it_is_written(keys: str, goal: str) -> None:
     """Without a goal a search is minimized, as those that are stored."""
     spec = spec_of(searched("lr: {uniform: [0, 1]}", f"method: random, max_trials: 3, {keys}"))
 
     assert spec.search is not None
     assert spec.search.get("goal") == goal
-    assert SearchConfig.from_json(spec.search).goal == (goal or "minimize")
+    assert SearchConfig.from_json(spec.search).goal == goal
 
 
 def test_the_best_checkpoints_are_those_by_the_goal_of_the_search() -> None:

@@ -15,8 +15,8 @@ from typing import Any, Final
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.job import Intent, State
-from workbench.learner.journal.stop_rules import BY, StopRule
-from workbench.metric_names import smaller_is_better
+from workbench.learner.journal.stop_rules import BY, WORSE_THAN, StopRule, is_for_agent
+from workbench.metric_names import goal_of
 from workbench.store.db.rows import JobRow
 from workbench.store.queries.jobs import transitions
 from workbench.store.queries.metric_values import find_series, reported_names
@@ -34,7 +34,6 @@ def was_stopped(row: JobRow) -> bool:
     return row.state is State.HALTED and f" by {BY}" in row.reason.text
 
 
-WORSE_THAN: Final = "worse_than"
 COMPARED_EACH: Final = 20
 """A job is compared with its sweep again once it has a twentieth more values."""
 
@@ -59,11 +58,6 @@ class WatchedRule:
         """The keys of the rule."""
         return self.judged.rule
 
-    @property
-    def is_the_agents(self) -> bool:
-        """Whether an agent stops its learner by such a rule itself, where it knows rules."""
-        return WORSE_THAN not in self.rule and self.rule.get("then") != "tell"
-
     def take_median(self, found: Median | None) -> None:
         """Take how the job compares with the others of its sweep; the rule may hold now."""
         if found is None or not self.judged.is_better(found.others, found.own):
@@ -77,9 +71,7 @@ class WatchedRule:
 
 def rule_of(rule: Mapping[str, Any]) -> StopRule:
     """Return a rule of a job's spec as it is judged."""
-    goal = rule.get("goal")
-    minimizes = goal == "minimize" if goal else smaller_is_better(rule["metric"]) is not False
-    return StopRule(rule, is_smaller_better=minimizes)
+    return StopRule({"goal": goal_of(rule["metric"]), **rule})
 
 
 class StopRules:
@@ -129,7 +121,7 @@ class StopRules:
     def _is_ours(self, tracked: TrackedJob, watched: WatchedRule) -> bool:
         """Say whether the controller follows a rule that holds; not as long as the agent may do so."""
         self._undecided.discard(tracked.row.id)
-        if not watched.is_the_agents:
+        if not is_for_agent(watched.rule):
             return True
         status = tracked.statuses.get(1)
         if status is not None and status.stops_itself is not None:

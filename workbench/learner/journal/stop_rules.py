@@ -23,20 +23,26 @@ if TYPE_CHECKING:
 BY = "stop_when: "
 """How the name of a rule begins where a person's stands elsewhere: "halted by stop_when: loss is nan at step 7"."""
 
+WORSE_THAN = "worse_than"
+
 _WORDS = {"inf": math.inf, "-inf": -math.inf}
+
+
+def is_for_agent(rule: Mapping[str, Any]) -> bool:
+    """Say whether a learner's agent can follow a rule: one that compares with no other jobs, and stops something."""
+    return WORSE_THAN not in rule and rule.get("then") != "tell"
 
 
 class StopRule:
     """One rule, and what it has seen of an attempt.
 
     Args:
-        rule: its keys, those of ``manifest.keys.stop_keys``.
-        is_smaller_better: whether the metric is to become small; ``no_better_for`` alone asks for it.
+        rule: its keys, those of ``manifest.keys.stop_keys``, with its ``goal``.
     """
 
-    def __init__(self, rule: Mapping[str, Any], *, is_smaller_better: bool) -> None:
+    def __init__(self, rule: Mapping[str, Any]) -> None:
         self.rule = rule
-        self.is_smaller_better = is_smaller_better
+        self.is_smaller_better = rule.get("goal") != "maximize"
         self.count = 0
         self.sentence = ""
         """Why it holds; empty until it does."""
@@ -88,10 +94,7 @@ class LearnerRules:
     def __init__(self, folder: str, launch: LaunchDocument) -> None:
         self._folder = folder
         self._launch = launch
-        self._watched = [
-            _WatchedSeries(StopRule(rule, is_smaller_better=rule.get("goal") != "maximize"))
-            for rule in launch.stop_when
-        ]
+        self._watched = [_WatchedSeries(StopRule(rule)) for rule in launch.stop_when]
         self._first: StopRule | None = None
         self._is_asked = False
 

@@ -17,7 +17,7 @@ from workbench.manifest.keys.root import MANIFEST
 from workbench.manifest.keys.search_keys import searched_names
 from workbench.manifest.yaml.faults import Findings
 from workbench.manifest.yaml.nodes import MapNode, ScalarNode, leaves, location_of, shortened
-from workbench.metric_names import smaller_is_better
+from workbench.metric_names import goal_of
 from workbench.spec import (
     BindMount,
     Checkpoints,
@@ -81,8 +81,7 @@ def build(root: MapNode, folder: Path | None, findings: Findings) -> JobSpec | N
     search = values.get("search")
     if search and search.get("metric") and "goal" not in search:
         # Written down, since a search that is stored without a goal is minimized.
-        is_larger_better = smaller_is_better(search["metric"]) is False
-        values["search"] = {**search, "goal": "maximize"} if is_larger_better else search
+        values["search"] = {**search, "goal": goal_of(search["metric"])}
     fields = {_FIELDS.get(name, name): value for name, value in values.items()}
     fields.update(
         framework=_framework(values.get("framework") or {}),

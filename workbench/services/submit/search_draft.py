@@ -178,7 +178,7 @@ def _is_outside(line: str, column: int) -> bool:
 
 def _goal_lines(store: Store, found: JobDetail) -> list[str]:
     """Return how the search goes on: by the metric that the job reports, stopping bad trials early where it can."""
-    from workbench.metric_names import goal_metric, smaller_is_better
+    from workbench.metric_names import goal_metric, goal_of, smaller_is_better
     from workbench.metrics.queries import series
 
     rows = series(store, found.row.id, kinds=("value", "etime"))
@@ -194,10 +194,8 @@ def _goal_lines(store: Store, found: JobDetail) -> list[str]:
     if metric is None:
         lines = ["  method: random  # the job has reported no metric: nothing says which trial is the best"]
         return [*lines, *limits, "  # metric: val_loss", "  # goal: minimize"]
-    smaller = smaller_is_better(metric)
-    goal = "maximize" if smaller is False else "minimize"
-    unsure = "  # check this: the name does not say it" if smaller is None else ""
-    by = [f"  metric: {_text(metric)}", f"  goal: {goal}{unsure}"]
+    unsure = "  # check this: the name does not say it" if smaller_is_better(metric) is None else ""
+    by = [f"  metric: {_text(metric)}", f"  goal: {goal_of(metric)}{unsure}"]
     time = _time_metric(store, reported[metric], reported)
     if time is None:
         return ["  method: random", *by, *limits]
