@@ -21,9 +21,9 @@ from tests.support.disks import fill
 from tests.support.real_jobs import Ground
 from tests.support.waiting import patience, until
 from workbench.clock import now_us
-from workbench.controller.decide.messages import Unreachable
+from workbench.controller.decide.messages import JournalsDrained, Unreachable
 from workbench.controller.loop.context import target_key
-from workbench.controller.loop.event_handler import CAME
+from workbench.controller.loop.event_handler import CAME, EventHandler
 from workbench.controller.loop.removal import tidy_up
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.targets.backend_worker import COLLECT_TRIES, LAUNCHES_AT_ONCE
@@ -407,6 +407,35 @@ def test_what_cannot_be_fetched_again_stays_and_the_reason_says_so(
 
     until(lambda: len(asked) >= first + COLLECT_TRIES)
     bench.stop()
+    assert bench.row(job_id) == before
+
+
+def test_the_reason_stays_where_nothing_of_the_attempt_is_there_any_more(
+    bench: Bench, collects_often: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left to fetch then, as where all has come."""
+    monkeypatch.setattr("workbench.controller.loop.loop.SWEEP_AFTER_SECONDS", 0.05)
+    is_judged = threading.Event()
+    correct = EventHandler._correct_reason
+
+    def notes(handler: EventHandler, event: JournalsDrained) -> None:
+        correct(handler, event)
+        is_judged.set()
+
+    monkeypatch.setattr(EventHandler, "_correct_reason", notes)
+
+    def refuse() -> None:
+        raise NotAllowed("you may not read pods/exec")
+
+    job_id = end_job(bench, refuse)
+    before = bench.ends(job_id)
+    bench.stop()
+    bench.backend.on_follow = lambda: None
+    bench.backend.learners.clear()
+    bench.start()
+    bench.runs(bench.submit(target=FAR))
+
+    until(is_judged.is_set)
     assert bench.row(job_id) == before
 
 

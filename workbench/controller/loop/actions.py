@@ -232,15 +232,18 @@ class ActionExecutor:
         self._worker(tracked).launch(order)
         context.journals.follow(job_id, attempt.attempt, attempt.learners)
 
-    def drain(self, attempt: AttemptRef, worker: BackendWorker) -> None:
-        """Have all fetched that an attempt left, which is over, and its records taken in."""
+    def drain(self, attempt: AttemptRef, worker: BackendWorker, *, looks_first: bool = False) -> None:
+        """Have all fetched that an attempt left, which is over, and its records taken in.
+
+        With ``looks_first`` it is a failure that nothing of it is there any more.
+        """
         journals, post = self._context.journals, self._context.post
 
         def collected() -> None:
             post(JournalsCollected(attempt.job_id, attempt.attempt))
             journals.drain(attempt.job_id, attempt.attempt, attempt.learners)
 
-        worker.collect(attempt, collected)
+        worker.collect(attempt, collected, looks_first=looks_first)
 
     def _stop(self, tracked: TrackedJob, kind: Literal["halt", "kill"], grace_seconds: float) -> None:
         tracked.call(Operation.STOP)

@@ -116,7 +116,7 @@ class EventHandler:
                 continue
             if target_key(row.target) == target and job_id not in context.jobs:
                 ref = AttemptRef(row.target.home(context.uuid), job_id, attempt, row.learners)
-                self._executor.drain(ref, context.workers[target])
+                self._executor.drain(ref, context.workers[target], looks_first=True)
 
     def _correct_reason(self, event: JournalsDrained) -> None:
         """Correct the reason of an attempt that is over, once its last output is here."""

@@ -98,6 +98,8 @@ class _Collection:
     next_try_at: float = 0.0
     is_failing: bool = False
     """Whether the last try failed, so that the loop is to hear of one that works."""
+    looks_first: bool = False
+    """Whether it may be gone from the backend, which would be taken for nothing left to fetch."""
 
 
 class BackendWorker:
@@ -188,13 +190,16 @@ class BackendWorker:
         if order.call is not None and self._launching.withdraw(order.call):
             self._post(CallCancelled(order.attempt))
 
-    def collect(self, attempt: AttemptRef, done: Callable[[], None]) -> None:
-        """Fetch all that an attempt left, which is over; then call ``done``, from any thread."""
+    def collect(self, attempt: AttemptRef, done: Callable[[], None], *, looks_first: bool = False) -> None:
+        """Fetch all that an attempt left, which is over; then call ``done``, from any thread.
+
+        With ``looks_first`` it is a failure that nothing of it is there any more.
+        """
         if self._mirroring is None:
             done()
             return
 
-        collection = _Collection(attempt, done)
+        collection = _Collection(attempt, done, looks_first=looks_first)
         collection.claim.enter_context(self._mirrors.claim(learners_of([attempt])))
 
         def overdue() -> Event:
@@ -318,6 +323,10 @@ class BackendWorker:
         """Fetch some of what an attempt left; return whether it is all here, or given up."""
         again_seconds = COLLECT_AGAIN_SECONDS
         try:
+            if collection.looks_first and not self._is_there(collection.attempt):
+                self._report_collection(collection, "nothing of it is there any more")
+                return True
+            collection.looks_first = False
             is_over = self._fetch_some(collection.attempt)
             collection.tries = 0
             if collection.is_failing:
@@ -343,6 +352,11 @@ class BackendWorker:
         collection.is_failing = bool(failure)
         attempt = collection.attempt
         self._post(CollectDelayed(attempt.job_id, attempt.attempt, failure))
+
+    def _is_there(self, attempt: AttemptRef) -> bool:
+        # By a runner of its own: one that has observed an attempt reports only what changes.
+        with contextlib.closing(self._make_runner()) as runner:
+            return bool(runner.observe([attempt], timeout_seconds=0.0).seen)
 
     def _fetch_some(self, attempt: AttemptRef) -> bool:
         """Fetch the next part of the journals of an attempt, and last its files; return whether that is all."""
