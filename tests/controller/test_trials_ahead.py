@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from tests.controller.test_experiments import (
+    ASHA,
     RANDOM,
     continues,
+    decided,
     delete,
     ended,
     failing_once,
@@ -160,6 +162,48 @@ def test_trials_are_those_of_a_search_that_creates_them_one_by_one(ground: Groun
     assert {state for *_, state in at_begin} == {"INVALID", "FAILED", "COMPLETED"}
 
 
+def test_a_search_that_compares_its_trials_decides_as_one_that_creates_them_one_by_one(
+    ground: Ground,
+) -> None:
+    both = [
+        search(ground, ASHA, train(paced_at=range(1, 10)), is_ahead=is_ahead) for is_ahead in (False, True)
+    ]
+    for experiment_id in both:
+        assert ended(ground, experiment_id).state == "COMPLETED"
+
+    one_by_one, at_begin = (decided(ground, experiment_id) for experiment_id in both)
+    assert at_begin == one_by_one
+    assert len(at_begin[1]) == 6
+    jobs = jobs_of(ground, both[1])
+    assert most_at_once(ground, jobs) == 1
+    stops = [each for event in events_of(ground.home, both[1]) for each in event.get("operations") or ()]
+    assert sum(each["do"] == "stop" for each in stops) == 6
+
+
+def test_its_host_begins_no_more_trials_than_may_run_at_once_while_nobody_compares_them(
+    ground: Ground, go: Path
+) -> None:
+    watched = f"import os, time\nwhile not os.path.exists({str(go)!r}):\n    time.sleep(0.01)\n"
+    code = (
+        'print("ready", flush=True)\n' + watched + "from fabric_learner import hparams, report\n"
+        'for epoch in range(1, 10):\n    report(loss=hparams()["x"] / epoch, epoch=epoch)\n'
+    )
+    experiment_id = ahead(ground, ASHA, python(code))
+    jobs = all_wait(ground, experiment_id, 2)
+    kill_controller(ground)
+    go.touch()
+
+    ran(ground, *jobs)
+    assert status(ground.home) is None
+    assert jobs_of(ground, experiment_id) == jobs
+
+    ensure_controller(ground.home)
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    undisturbed = search(ground, ASHA, train(paced_at=range(1, 10)))
+    assert ended(ground, undisturbed).state == "COMPLETED"
+    assert decided(ground, experiment_id) == decided(ground, undisturbed)
+
+
 def test_nothing_begins_while_a_search_is_paused_and_all_goes_on_within_the_limit(
     ground: Ground, go: Path
 ) -> None:
@@ -266,6 +310,22 @@ def test_a_controller_that_is_killed_before_all_jobs_are_made_makes_the_others(g
     jobs = jobs_of(ground, experiment_id)
     assert jobs == [each["job"] for each in created]
     assert most_at_once(ground, jobs) == 1
+
+
+@pytest.mark.chaos
+def test_a_controller_that_is_killed_compares_as_before_and_keeps_the_limit(home: Home, kills: int) -> None:
+    draw = random.Random(5)
+    found = []
+    for most in (0, kills):
+        ground = Ground(home)
+        experiment_id = ahead(ground, ASHA, train(seconds=0.03), wakes=False)
+        killed_at_random(home, most, draw)
+        assert ended(ground, experiment_id).state == "COMPLETED"
+        assert most_at_once(ground, jobs_of(ground, experiment_id)) == 1
+        found.append(decided(ground, experiment_id))
+        ground.clean_up()
+
+    assert found[0] == found[1]
 
 
 @pytest.mark.chaos

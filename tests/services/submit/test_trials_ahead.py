@@ -17,6 +17,7 @@ from workbench.store.updates.experiments import insert_experiment, record_event
 LOCAL = TargetRef("local", "local", "process")
 GRID = {"method": "grid", "metric": "loss", "max_concurrent": 2, "params": {"x": {"choice": [1, 2, 3]}}}
 RANDOM = {**GRID, "method": "random", "max_trials": 3}
+ASHA = {**RANDOM, "method": "asha", "time_metric": "epoch", "max_time": 9}
 ID = "experiment-abcdefghj"
 
 
@@ -35,10 +36,21 @@ def test_trials_wait_at_the_one_host_of_a_search_that_needs_no_results(
     assert found.search == {**search, "max_concurrent": 2 + AHEAD}
 
 
+def test_as_many_trials_of_asha_wait_as_may_run_since_nobody_stops_them_while_the_laptop_is_off() -> None:
+    found, key = with_trials_ahead(spec(ASHA), [LOCAL])
+
+    assert (found.at_most, key) == (2, {TRIALS_AHEAD: 2})
+    assert found.search == {**ASHA, "max_concurrent": 4}
+
+
 @pytest.mark.parametrize(
     ("one", "targets"),
     [
         pytest.param(spec({**RANDOM, "method": "optuna"}), [LOCAL], id="it needs results"),
+        pytest.param(spec({**ASHA, "variant": "promotion"}), [LOCAL], id="its trials pause"),
+        pytest.param(spec({**ASHA, "method": "adaptive_asha"}), [LOCAL], id="brackets share the limit"),
+        pytest.param(spec({**ASHA, "max_concurrent": 0}), [LOCAL], id="the method chooses the limit"),
+        pytest.param(spec({**ASHA, "max_concurrent": 3}), [LOCAL], id="all of asha may run at once"),
         pytest.param(spec({**RANDOM, "max_concurrent": 3}), [LOCAL], id="all may run at once"),
         pytest.param(spec({**RANDOM, "max_concurrent": 0}), [LOCAL], id="it has no limit"),
         pytest.param(spec({**GRID, "max_concurrent": 3}), [LOCAL], id="all points may run at once"),

@@ -20,14 +20,15 @@ AHEAD: Final = 100
 def with_trials_ahead(spec: JobSpec, targets: Sequence[TargetRef]) -> tuple[JobSpec, dict[str, Any]]:
     """Return the job of a search as its file has it, and the key that says how many trials are created ahead.
 
-    The trials of a search whose next one depends on no result wait at its host, which starts them. That takes one
-    host, since the limit holds for all of them.
+    They wait at its host, which starts them. That takes one host, since the limit holds for all of them, and a
+    method whose samples depend on no result.
     """
     from runners.registry import capabilities_of
     from workbench.controller.targets.handover import can_wait_at_host
 
     config = SearchConfig.from_json(spec.search or {})
-    if config.method not in CONTINUED or not config.max_concurrent or spec.at_most is not None:
+    ahead = _count_ahead(config)
+    if not ahead or spec.at_most is not None:
         return spec, {}
     if len(targets) != 1 or not can_wait_at_host(targets[0]):
         return spec, {}
@@ -36,8 +37,22 @@ def with_trials_ahead(spec: JobSpec, targets: Sequence[TargetRef]) -> tuple[JobS
         return spec, {}
     if config.max_concurrent >= sum(config.make_method().outlook(0).values()):
         return spec, {}
-    search = {**(spec.search or {}), "max_concurrent": config.max_concurrent + AHEAD}
-    return replace(spec, search=search, at_most=config.max_concurrent), {TRIALS_AHEAD: AHEAD}
+    search = {**(spec.search or {}), "max_concurrent": config.max_concurrent + ahead}
+    return replace(spec, search=search, at_most=config.max_concurrent), {TRIALS_AHEAD: ahead}
+
+
+def _count_ahead(config: SearchConfig) -> int:
+    """Return how many trials there may be beside those that may run; 0 where each is created when there is room.
+
+    Trials of ``asha`` are stopped by the controller here. While it is away each would train to its end, so there are
+    no more of them than may run at once. ``adaptive_asha`` shares its limit out between brackets: with another limit
+    its trials would belong to other brackets.
+    """
+    if config.method in CONTINUED and config.max_concurrent:
+        return AHEAD
+    if config.method == "asha" and config.variant == "stopping":
+        return config.max_concurrent
+    return 0
 
 
 def continued_search(document: Mapping[str, Any], spec: JobSpec) -> dict[str, Any]:
