@@ -12,6 +12,7 @@ from runners.shared.host_facts import HostFacts
 from runners.shared.launch_document import preemption_facts
 from workbench.errors import LaunchRefused, NotAllowed, RunnerError, SlotsBusy, TryAgain
 from workbench.learner.queue import allocation
+from workbench.learner.queue.entries import marks_text
 from workbench.values import dataclass
 
 TRIES: Final = 3
@@ -65,6 +66,7 @@ def _choose_patiently(count: int, request: LaunchRequest, host: Host, site: Host
     while True:
         wanted = {"job": request.attempt.job_id, "gpus": count, "each": request.spec.gpus}
         wanted["priority"] = request.spec.priority
+        wanted["labels"] = marks_text(request.spec.labels)
         found = host.call("inventory", leases_folder=site.leases, home=request.attempt.home, wanted=wanted)
         turn = HostTurn(**found["turn"]) if "turn" in found else None
         try:
@@ -126,6 +128,7 @@ def lease_holder(request: LaunchRequest, site: HostFacts) -> dict[str, Any]:
         "attempt": attempt.attempt,
         "home": attempt.home,
         **({} if longest is None else {allocation.MAX_RUNTIME: longest}),
+        **({allocation.LABELS: marks_text(request.spec.labels)} if request.spec.labels else {}),
         **preemption_facts(request, site),
     }
 

@@ -21,8 +21,9 @@ from tests.support.waiting import until
 from workbench.learner.platform import leases
 from workbench.learner.queue import line as host_line
 from workbench.learner.queue.entries import HeldEntries, QueueEntry, entry_of, file_name, read_entries
+from workbench.learner.queue.limits import Group, Held, person_group
 from workbench.learner.queue.line import HostQueue
-from workbench.learner.queue.order import FreeGpus, Held, in_order, turns
+from workbench.learner.queue.order import FreeGpus, in_order, turns
 from workbench.learner.queue.policy import BadPolicy, parse_policy, read_policy
 
 HOME = "00000000-0000-0000-0000-00000000000a"
@@ -337,7 +338,7 @@ def test_a_home_lines_up_and_leaves(folder: str) -> None:
 
 
 def started(
-    entries: list[QueueEntry], gpus: int, policy: str, held: dict[int, Held] | None = None
+    entries: list[QueueEntry], gpus: int, policy: str, held: dict[Group, Held] | None = None
 ) -> list[str]:
     """Return the jobs that start, by a policy of people who are named by their numbers."""
     found = turns(entries, FreeGpus(gpus, whole_free=gpus), policy=parse_policy(policy), held=held or {})
@@ -377,15 +378,18 @@ def test_a_job_that_fits_never_blocks_nobody_under_fair_share() -> None:
 def test_what_a_person_holds_counts_for_the_share() -> None:
     entries = [entry("a", person=1, since_us=1), entry("b", person=2, since_us=2)]
 
-    assert started(entries, 1, 'policy = "fair_share"', {1: Held(3, 1)}) == ["b"]
+    assert started(entries, 1, 'policy = "fair_share"', {person_group(1): Held(3, 1)}) == ["b"]
 
 
 def test_a_limit_of_jobs_counts_those_that_run() -> None:
     entries = [entry("a", person=1, since_us=1), entry("b", person=2, since_us=2)]
 
-    assert started(entries, 4, "max_jobs = 1", {1: Held(1, 1)}) == ["b"]
+    assert started(entries, 4, "max_jobs = 1", {person_group(1): Held(1, 1)}) == ["b"]
     found = turns(
-        entries, FreeGpus(4, whole_free=4), policy=parse_policy("max_jobs = 1"), held={1: Held(1, 1)}
+        entries,
+        FreeGpus(4, whole_free=4),
+        policy=parse_policy("max_jobs = 1"),
+        held={person_group(1): Held(1, 1)},
     )
     assert found[1, "home-of-1", "a"].limit == "the host gives a person 1 job at once"
 
@@ -463,8 +467,10 @@ def test_what_people_hold_counts_when_the_process_that_took_it_is_gone(folder: s
         held(folder, ["GPU-0", "GPU-1"], '{"job": "training-a"}', ANNA),
         held(folder, ["GPU-2"], '{"job": "training-b"}', BERT),
     ):
-        assert host_line.held_by_person(folder, slots) == {ANNA: Held(2, 1), BERT: Held(1, 1)}
-    until(lambda: host_line.held_by_person(folder, slots) == {})
+        found = host_line.held_by_group(folder, slots)
+        counts = [found[person_group(person)]._replace(gpu_hours=0.0) for person in (ANNA, BERT)]
+        assert counts == [Held(2, 1), Held(1, 1)]
+    until(lambda: host_line.held_by_group(folder, slots) == {})
 
 
 def test_a_persons_limit_holds_when_the_process_that_took_the_gpus_is_gone(

@@ -76,6 +76,8 @@ class LinedUpJob:
     weight: float = 1.0
     max_runtime_seconds: float | None = None
     tries: int = 0
+    labels: str = ""
+    """What stands for its labels, as entries have it."""
     gates: HostGates | None = None
     """What holds one back that was handed over; None for one that never had gates."""
     attempt: int = 1

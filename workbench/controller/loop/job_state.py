@@ -19,6 +19,7 @@ from workbench.controller.decide.scheduler import AT_ITS_HOST, LinedUpJob, Queue
 from workbench.controller.targets.handover import can_wait_at_host
 from workbench.job import PREPARING, TERMINAL, Intent, LearnerPhase, State
 from workbench.learner.journal.launch_document import PREEMPT, has_failed_by_itself
+from workbench.learner.queue.entries import marks_text
 from workbench.spec import SWEEP_LABEL, JobSpec
 from workbench.store.db.rows import WATCHED, JobRow, LearnerRow
 from workbench.store.queries.home_queue import QueuePosition
@@ -313,6 +314,7 @@ class TrackedJob:
                 position=self.position_in_line,
                 max_runtime_seconds=spec.longest_seconds,
                 tries=self.tries,
+                labels=marks_text(spec.labels),
                 gates=gates,
                 attempt=self.row.attempt,
             )

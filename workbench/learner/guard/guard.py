@@ -563,6 +563,7 @@ class Guard:
             if self._follow_mount():
                 self._save_again()
         self._state.clear()
+        self._scribe.record_gpu_use()
         self._scribe.await_end(_SCRIBE_END_SECONDS)
 
     def _begin_next_attempt(self, why: dict[str, Any] | None) -> None:

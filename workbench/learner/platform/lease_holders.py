@@ -22,6 +22,8 @@ class Holding(NamedTuple):
     """The users that the kernel vouches for. Several where somebody claims what another holds: who, nobody knows."""
     since_us: Optional[int]
     """When it was taken, by the host's clock."""
+    is_claimed: bool = False
+    """Whether the text is that of one person's claim, which nobody else can have written."""
 
 
 def holders(folder: str, names: Iterable[str]) -> Dict[str, Dict[str, Any]]:
@@ -61,7 +63,8 @@ def _claimed(path: str, claims: Sequence[lease_claims.Claim]) -> Holding:
         return Holding({"owner": " or ".join(names)}, people, min(claim.since_us for claim in claims))
     claim = claims[0]
     document = _plain(claim.text)
-    return Holding({**document, "owner": _named(path, claim.person, document)}, people, claim.since_us)
+    owner = _named(path, claim.person, document)
+    return Holding({**document, "owner": owner}, people, claim.since_us, is_claimed=True)
 
 
 def _named(path: str, person: int, document: Mapping[str, Any]) -> str:

@@ -34,6 +34,9 @@ PRIORITY = "priority"
 PREEMPTION_SECONDS = "preemption_seconds"
 """How long the holder of a lease may take to end when it is preempted."""
 
+LABELS = "labels"
+"""In the text of a lease: what stands for the holder's labels (``entries.marks_text``)."""
+
 SWEEP = "sweep"
 """In a launch document: the sweep of which only some jobs may be under way at once; absent for none."""
 

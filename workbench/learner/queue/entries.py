@@ -40,6 +40,10 @@ DEFAULT_PRIORITY = 50
 PREEMPTED_AT_ONCE = 32
 """A job asks so many others to end at once at most: an entry is a short text."""
 
+LABELS_MAX = 16
+"""More labels of a job are not looked at."""
+
+_MARK_LENGTH = 16
 _NAME_LIMIT = 90
 _READ_TRIES = 20
 _GPUS_MAX = 1 << 16
@@ -67,6 +71,8 @@ class QueueEntry(NamedTuple):
     """How often it tried to take its GPUs and found too few."""
     preempts: Tuple[str, ...] = ()
     """The attempts of jobs of a lower priority that are to end for it (``preemption.attempt_name``)."""
+    labels: Tuple[str, ...] = ()
+    """What stands for its labels (:func:`label_mark`)."""
     format: int = FORMAT
 
     @property
@@ -220,6 +226,7 @@ def entry_of(person: int, document: Mapping[str, Any], now: int) -> Optional[Que
         max_runtime_seconds=max(0.0, finite(runtime, 0.0)) or None,
         tries=_whole(document.get("tries")),
         preempts=_names(document.get("preempts"), min(gpus, PREEMPTED_AT_ONCE)),
+        labels=marks_in(document.get("labels")),
         format=_whole(document.get("format"), FORMAT),
     )
 
@@ -227,6 +234,22 @@ def entry_of(person: int, document: Mapping[str, Any], now: int) -> Optional[Que
 def priority_of(document: Mapping[str, Any]) -> int:
     """Return the priority that a text says, or the nearest that there is."""
     return max(0, min(PRIORITY_MAX, _whole(document.get("priority"), DEFAULT_PRIORITY)))
+
+
+def label_mark(label: str) -> str:
+    """Return what stands for a label, ``NAME=VALUE``, where others can read it: its text is nobody's business."""
+    return hashlib.sha256(label.encode("utf-8", "replace")).hexdigest()[:_MARK_LENGTH]
+
+
+def marks_text(labels: Mapping[str, str]) -> str:
+    """Return the labels of a job as entries and leases have them."""
+    return " ".join(sorted(label_mark(f"{name}={value}") for name, value in labels.items())[:LABELS_MAX])
+
+
+def marks_in(text: object) -> Tuple[str, ...]:
+    """Return the marks that somebody wrote; what is none is left out."""
+    words = text.split()[:LABELS_MAX] if isinstance(text, str) else ()
+    return tuple(word for word in words if len(word) == _MARK_LENGTH and word.isalnum())
 
 
 def file_name(home: str, job: str) -> str:

@@ -9,15 +9,17 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 
 from workbench.learner.platform import lease_holders
 from workbench.learner.platform.system import now_us, user_name
-from workbench.learner.queue import allocation, order
+from workbench.learner.queue import allocation, gpu_use, order
 from workbench.learner.queue.entries import (
     PREEMPTED_AT_ONCE,
     HeldEntries,
     QueueEntry,
     entry_of,
     finite,
+    marks_in,
     read_entries,
 )
+from workbench.learner.queue.limits import Group, Held, groups_of
 from workbench.learner.queue.policy import BadPolicy, Policy, is_drained, read_policy
 from workbench.learner.queue.preemption import (
     PATIENCE_SECONDS,
@@ -209,7 +211,7 @@ class HostQueue:
             policy = read_policy()
         except BadPolicy as error:
             trouble = f"the host's policy is not used: {error}"
-        held = {} if policy == Policy() else held_by_person(folder, slots)
+        held = {} if policy == Policy() else held_by_group(folder, slots, counts_hours=policy.counts_hours)
         gpus = free_gpus(slots)
         endings = endings_of(folder, slots) if order.may_pass(entries, gpus, policy) else []
         found = order.turns(entries, gpus, set(self._passed), policy, held, user_name, endings)
@@ -236,20 +238,38 @@ def free_gpus(slots: Sequence[Mapping[str, Any]]) -> order.FreeGpus:
     )
 
 
-def held_by_person(folder: str, slots: Sequence[Mapping[str, Any]]) -> Dict[int, order.Held]:
-    """Return how many GPUs and jobs each person has: whose they are is the kernel's word.
+def held_by_group(
+    folder: str, slots: Sequence[Mapping[str, Any]], *, counts_hours: bool = False
+) -> Dict[Group, Held]:
+    """Return how many GPUs and jobs each person, home and label has: whose they are is the kernel's word.
 
     A lease for which the kernel vouches for nobody counts for nobody: one that an older version took, whose process is
-    gone or in another container. What several people claim counts for each of them.
+    gone or in another container. What several people claim counts for each of them, and for no label. With
+    ``counts_hours`` what was used before is read, too.
     """
-    gpus: Dict[int, int] = {}
-    jobs: Dict[int, Set[str]] = {}
+    gpus: Dict[Group, int] = {}
+    jobs: Dict[Group, Set[Tuple[int, str]]] = {}
+    hours: Dict[Group, float] = {}
+    now = now_us()
     held = lease_holders.holdings(folder, [str(slot["uuid"]) for slot in slots if slot.get("holder")])
     for uuid, holding in held.items():
+        document = holding.document
+        labels = marks_in(document.get(allocation.LABELS)) if holding.is_claimed else ()
         for person in holding.people:
-            gpus[person] = gpus.get(person, 0) + 1
-            jobs.setdefault(person, set()).add(str(holding.document.get("job") or uuid))
-    return {person: order.Held(count, len(jobs[person])) for person, count in gpus.items()}
+            home = str(document.get("home") or "")
+            use = gpu_use.Use(
+                person, now if holding.since_us is None else holding.since_us, now, 1, home, labels
+            )
+            for group in groups_of(person, home, labels):
+                gpus[group] = gpus.get(group, 0) + 1
+                jobs.setdefault(group, set()).add((person, str(document.get("job") or uuid)))
+                hours[group] = hours.get(group, 0.0) + use.hours(now)
+    for use in gpu_use.read_uses(folder) if counts_hours else ():
+        for group in groups_of(use.person, use.home, use.labels):
+            hours[group] = hours.get(group, 0.0) + use.hours(now)
+    return {
+        group: Held(gpus.get(group, 0), len(jobs.get(group, ())), hours[group]) for group in {*gpus, *hours}
+    }
 
 
 def endings_of(folder: str, slots: Sequence[Mapping[str, Any]]) -> List[order.Ending]:
@@ -288,4 +308,6 @@ def turn_document(turn: order.Turn) -> Dict[str, Any]:
 
 def entry_document(entry: QueueEntry, turn: order.Turn) -> Dict[str, Any]:
     """Return an entry for people: the owner's name is the kernel's word."""
-    return {**entry._asdict(), "owner": user_name(entry.person), **turn_document(turn)}
+    facts = entry._asdict()
+    del facts["labels"]  # they mean something to the policy alone
+    return {**facts, "owner": user_name(entry.person), **turn_document(turn)}

@@ -17,7 +17,16 @@ from typing import (
 )
 
 from workbench.learner.queue.entries import QueueEntry
-from workbench.learner.queue.policy import PersonLimits, Policy
+from workbench.learner.queue.limits import (
+    NOTHING_HELD,
+    Group,
+    GroupFinder,
+    GroupLimits,
+    Held,
+    groups_of,
+    person_group,
+)
+from workbench.learner.queue.policy import Policy
 
 Key = Tuple[int, str, str]
 
@@ -107,22 +116,12 @@ def _by_position(entry: QueueEntry) -> Tuple[float, int, int, str, str]:
     return (entry.position, entry.since_us, entry.person, entry.home, entry.job)
 
 
-class Held(NamedTuple):
-    """What a person holds already."""
-
-    gpus: int = 0
-    jobs: int = 0
-
-
-NOTHING_HELD: Mapping[int, Held] = {}
-
-
 def turns(
     entries: Sequence[QueueEntry],
     gpus: FreeGpus,
     passed: AbstractSet[Key] = frozenset(),
     policy: Policy = DEFAULT_POLICY,
-    held: Mapping[int, Held] = NOTHING_HELD,
+    held: Mapping[Group, Held] = NOTHING_HELD,
     name_of: Callable[[int], str] = str,
     endings: Sequence[Ending] = (),
 ) -> Dict[Key, Turn]:
@@ -131,14 +130,14 @@ def turns(
     One that waits keeps those behind it waiting, whatever they need: else small jobs starve a large one. By the policy
     ``priority`` one of these passes it all the same where, with every job as long as its ``max_runtime``, it is over
     before any of those could start that came before it (conservative backfill). One that asks for more than there are
-    waits for nothing, and holds nobody up; nor does one whose person holds all that the policy allows.
+    waits for nothing, and holds nobody up; nor does one whose person, home or label has all that the policy allows.
 
     Args:
         entries: those that count.
         gpus: what is there, and free.
         passed: who had enough free GPUs for a while and did not take them; nobody waits for these.
         policy: how the host is shared.
-        held: what each person has of it.
+        held: what each person, home and label has of it.
         name_of: the name by which the policy knows a person.
         endings: when GPUs that are held are free at the latest.
     """
@@ -149,19 +148,19 @@ def turns(
     waits = starts = NOBODY
     homes: Set[Tuple[int, str]] = set()
     taken = dict(held)
-    people = {entry.person for entry in entries}
-    limits = {person: policy.limits(name_of(person)) for person in people}
-    limited = {person for person in people if limits[person].has_limit}
-    line = _Line(entries, policy, limits, held)
+    names = {person: name_of(person) for person in {entry.person for entry in entries}}
+    finder = GroupFinder(policy, names)
+    weights = {person: policy.limits(name).weight for person, name in names.items()}
+    line = _Line(entries, policy, weights, held)
     place, of = 0, len(entries)
     while True:
         entry = line.next()
         if entry is None:
             return found
         place += 1
-        key, why = entry.key, ""
-        if entry.person in limited:
-            why = _limit(entry, limits[entry.person], taken.get(entry.person, Held()))
+        key = entry.key
+        limits = finder.limits_of(entry.person, entry.home, entry.labels)
+        why = _reason(entry, limits, taken)
         is_fit = left.free(entry.each) >= entry.gpus and not why
         is_aside = bool(why) or entry.gpus > gpus.total(entry.each) or key in passed
         start = is_fit and waits == NOBODY
@@ -169,7 +168,7 @@ def turns(
             future = _Future(left, [*endings, *started])
         if not is_aside and future is not None and place <= PASSING_AT_MOST:
             # The first of them does not fit, so that it starts later, or nobody knows when.
-            start = future.place(entry, may_pass=entry.person not in limited)
+            start = future.place(entry, may_pass=not limits)
         home = key[:2]
         others_ahead = len(homes) > (home in homes)
         ahead = starts if waits == NOBODY else waits
@@ -185,8 +184,9 @@ def turns(
             started += _ending_of(entry, left)
             left = left.without(entry)
             starts = key
-            before = taken.get(entry.person, Held())
-            taken[entry.person] = Held(before.gpus + entry.gpus, before.jobs + 1)
+            for group in groups_of(entry.person, entry.home, entry.labels):
+                have = taken.get(group, Held())
+                taken[group] = have._replace(gpus=have.gpus + entry.gpus, jobs=have.jobs + 1)
         elif waits == NOBODY:
             waits = key
 
@@ -276,12 +276,12 @@ class _Line:
         self,
         entries: Sequence[QueueEntry],
         policy: Policy,
-        limits: Mapping[int, PersonLimits],
-        held: Mapping[int, Held],
+        weights: Mapping[int, float],
+        held: Mapping[Group, Held],
     ) -> None:
-        self._limits = limits
+        self._weights = weights
         self._is_shared = policy.kind == "fair_share"
-        self._gpus = {person: have.gpus for person, have in held.items()}
+        self._gpus = {person: held.get(person_group(person), Held()).gpus for person in weights}
         most = 0 if policy.kind == "first_come" else policy.max_priority
         capped = [entry._replace(priority=most) if entry.priority > most else entry for entry in entries]
         self._lines: Dict[int, List[Tuple[int, QueueEntry]]] = {}
@@ -299,18 +299,15 @@ class _Line:
         return entry
 
     def _rank(self, person: int) -> Tuple[float, int]:
-        share = self._gpus.get(person, 0) / self._limits[person].weight
+        share = self._gpus[person] / self._weights[person]
         return (share, self._lines[person][-1][0])
 
     def counts(self, entry: QueueEntry) -> None:
         """Count an entry for its person: it starts, or is the next to."""
-        self._gpus[entry.person] = self._gpus.get(entry.person, 0) + entry.gpus
+        self._gpus[entry.person] += entry.gpus
 
 
-def _limit(entry: QueueEntry, limits: PersonLimits, have: Held) -> str:
-    """Say which limit of a person keeps an entry waiting; empty where none does."""
-    if limits.max_gpus and have.gpus + entry.gpus > limits.max_gpus:
-        return f"the host gives a person {limits.max_gpus} GPU{'' if limits.max_gpus == 1 else 's'} at once"
-    if limits.max_jobs and have.jobs >= limits.max_jobs:
-        return f"the host gives a person {limits.max_jobs} job{'' if limits.max_jobs == 1 else 's'} at once"
-    return ""
+def _reason(entry: QueueEntry, limits: Sequence[GroupLimits], taken: Mapping[Group, Held]) -> str:
+    """Say which limit keeps an entry waiting; empty where none does."""
+    reasons = (one.reason(entry.gpus, taken.get(one.group, Held())) for one in limits)
+    return next(filter(None, reasons), "")

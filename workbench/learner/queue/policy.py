@@ -1,4 +1,4 @@
-"""The policy of a host: how its queue is ordered and what one person may hold, as root wrote it into one file."""
+"""The policy of a host: how its queue is ordered and what may be held and used, as root wrote it into one file."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ KINDS = ("priority", "first_come", "fair_share")
 PREEMPTION = ("asked", "all", "none")
 
 _SIZE_LIMIT = 1 << 16
-_TABLE = re.compile(r'\[\s*people\s*\.\s*(?:"([^"]+)"|([A-Za-z0-9_-]+))\s*\]')
+_TABLE = re.compile(r'\[\s*(people|labels)\s*\.\s*(?:"([^"]+)"|([A-Za-z0-9_-]+))\s*\]|\[\s*(homes)\s*\]')
 _LINE = re.compile(r'([a-z_]+)\s*=\s*(?:"([^"]*)"|([0-9]+(?:\.[0-9]+)?))')
 
 
-class PersonLimits(NamedTuple):
-    """What a person may hold at once; 0 sets no limit."""
+class Limits(NamedTuple):
+    """What a person, a home or the jobs with a label may hold at once and use; 0 sets no limit."""
 
     max_gpus: int = 0
     max_jobs: int = 0
+    max_gpu_hours: float = 0.0
+    """Of the last 24 hours."""
     weight: float = 1.0
-    """The share of the GPUs where the policy is ``fair_share``, beside the weights of others."""
+    """Of a person: the share of the GPUs where the policy is ``fair_share``, beside the weights of others."""
 
     @property
     def has_limit(self) -> bool:
-        """Whether there is a limit of what may be held at once."""
-        return bool(self.max_gpus or self.max_jobs)
+        """Whether there is a limit of what may be held or used."""
+        return bool(self.max_gpus or self.max_jobs or self.max_gpu_hours)
 
 
 class Policy(NamedTuple):
@@ -41,13 +43,23 @@ class Policy(NamedTuple):
     """A larger priority counts as this."""
     preemption: str = PREEMPTION[0]
     """Which jobs end for one of a higher priority: those that say so, all but those that serve, or none."""
-    everybody: PersonLimits = PersonLimits()
-    people: Mapping[str, PersonLimits] = {}
+    everybody: Limits = Limits()
+    people: Mapping[str, Limits] = {}
     """Of single people, by their names: instead of ``everybody``."""
+    home: Limits = Limits()
+    """Of each home of fabric."""
+    labels: Mapping[str, Limits] = {}
+    """Of the jobs with one label together, of whomever; by ``NAME=VALUE``."""
 
-    def limits(self, name: str) -> PersonLimits:
+    def limits(self, name: str) -> Limits:
         """Return the limits of a person."""
         return self.people.get(name, self.everybody)
+
+    @property
+    def counts_hours(self) -> bool:
+        """Whether anybody's use of GPUs is limited."""
+        every = (self.everybody, self.home, *self.people.values(), *self.labels.values())
+        return any(limits.max_gpu_hours for limits in every)
 
 
 class BadPolicy(Exception):
@@ -94,45 +106,52 @@ def parse_policy(text: str, path: str = POLICY_FILE) -> Policy:
     Raises:
         BadPolicy: a line is not understood; it is named.
     """
-    tables: Dict[str, Dict[str, Any]] = {"": {}}
-    table = tables[""]
+    tables: Dict[Tuple[str, str], Dict[str, Any]] = {("", ""): {}}
+    table = tables["", ""]
     for number, line in enumerate(text.splitlines(), start=1):
         plain = _without_comment(line).strip()
         if not plain:
             continue
         head, pair = _TABLE.fullmatch(plain), _LINE.fullmatch(plain)
         if head:
-            table = tables.setdefault(head.group(1) or head.group(2), {})
+            kind, name = head.group(1) or head.group(4), head.group(2) or head.group(3) or ""
+            if kind == "labels" and "=" not in name:
+                raise BadPolicy(f'{path}, line {number}: a label is written as [labels."NAME=VALUE"]')
+            table = tables.setdefault((kind, name), {})
         elif pair:
             table[pair.group(1)] = pair.group(2) if pair.group(3) is None else float(pair.group(3))
         else:
             raise BadPolicy(f"{path}, line {number}, is not understood: {plain[:60]}")
-    top = tables.pop("")
-    kind, most = top.pop("policy", KINDS[0]), top.pop("max_priority", PRIORITY_MAX)
+    top = tables.pop(("", ""))
+    ordered, most = top.pop("policy", KINDS[0]), top.pop("max_priority", PRIORITY_MAX)
     preempted = top.pop("preemption", PREEMPTION[0])
-    if kind not in KINDS:
+    if ordered not in KINDS:
         raise BadPolicy(f"{path}: policy is one of {', '.join(KINDS)}")
     if preempted not in PREEMPTION:
         raise BadPolicy(f"{path}: preemption is one of {', '.join(PREEMPTION)}")
     if isinstance(most, str) or most != int(most) or most > PRIORITY_MAX:
         raise BadPolicy(f"{path}: max_priority is a whole number up to {PRIORITY_MAX}")
-    everybody = _limits(top, PersonLimits(), path)
-    people = {name: _limits(values, everybody, path) for name, values in tables.items()}
-    return Policy(str(kind), int(most), str(preempted), everybody, people)
+    everybody = _limits(top, Limits(), path)
+    people = {
+        name: _limits(each, everybody, path) for (kind, name), each in tables.items() if kind == "people"
+    }
+    labels = {
+        name: _limits(each, Limits(), path, kind) for (kind, name), each in tables.items() if kind == "labels"
+    }
+    home = _limits(tables.get(("homes", ""), {}), Limits(), path, "homes")
+    return Policy(str(ordered), int(most), str(preempted), everybody, people, home, labels)
 
 
-def _limits(values: Mapping[str, Any], otherwise: PersonLimits, path: str) -> PersonLimits:
+def _limits(values: Mapping[str, Any], otherwise: Limits, path: str, kind: str = "people") -> Limits:
     found: List[Tuple[str, Any]] = []
     for key, value in values.items():
-        if key not in PersonLimits._fields:
-            raise BadPolicy(f"{path}: {key} is not a key of it")
-        if (
-            isinstance(value, str)
-            or (key == "weight" and not value)
-            or (key != "weight" and value != int(value))
-        ):
-            raise BadPolicy(f"{path}: {key} is a {'number above 0' if key == 'weight' else 'whole number'}")
-        found.append((key, value if key == "weight" else int(value)))
+        if key not in Limits._fields or (key == "weight" and kind != "people"):
+            raise BadPolicy(f"{path}: {key} is not a key of {'it' if kind == 'people' else f'[{kind}]'}")
+        is_whole = key in ("max_gpus", "max_jobs")
+        if isinstance(value, str) or (key == "weight" and not value) or (is_whole and value != int(value)):
+            must = "number above 0" if key == "weight" else "whole number" if is_whole else "number"
+            raise BadPolicy(f"{path}: {key} is a {must}")
+        found.append((key, int(value) if is_whole else value))
     return otherwise._replace(**dict(found))
 
 

@@ -87,7 +87,14 @@ class Orphan:
         if not self.file.write(durable=True):
             return False
         self.file.clear()
+        self._record_gpu_use()
         return True
+
+    def _record_gpu_use(self) -> None:
+        if self._launch.slots:
+            from workbench.learner.queue.gpu_use import record_use
+
+            record_use(self._launch.slots)
 
     def _conclude(self, lost_bytes: int, is_pipe_gone: bool) -> tuple[dict[str, Any] | None, bool]:
         """Keep checkpoints and store results; return why the learner ended and whether it failed."""
@@ -127,6 +134,7 @@ class Orphan:
         from workbench.learner.platform import leases
         from workbench.learner.stores.upload_process import upload_all
 
+        self._record_gpu_use()
         leases.close_inherited(self._launch.slots)
         try:
             values = self._launch.secret_values()

@@ -164,8 +164,16 @@ class ScribeProcess:
         if self._launch.slots:
             from workbench.learner.platform import leases
 
+            self.record_gpu_use()
             self.send("slots")
             leases.close_inherited(self._launch.slots)
+
+    def record_gpu_use(self) -> None:
+        """Record for how long the learner had its GPUs, unless they were released before."""
+        if self._launch.slots:
+            from workbench.learner.queue.gpu_use import record_use
+
+            record_use(self._launch.slots)
 
     def await_end(self, patience_seconds: float) -> None:
         """Have it end, now that the learner's end is recorded, and wait until it has let go of the learner's lock."""

@@ -12,6 +12,7 @@ from workbench.learner.journal import reasons, state
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.platform import leases, system
 from workbench.learner.platform.errors import Failure, of_os_error
+from workbench.learner.queue.allocation import LABELS
 from workbench.learner.waiter.gates import AwaitedAttempt, GateReader, OpenGates, TicketGates, remaining_us
 
 Key = Tuple[str, int]
@@ -252,7 +253,8 @@ class WaitingAttempt:
     def entry(self) -> Dict[str, Any]:
         """Its entry in the host's queue."""
         names = ("job", "each", "priority", "position", "max_runtime_seconds", "tries")
-        return {"gpus": self.gpus, **{name: getattr(self.ticket, name) for name in names}}
+        labels = self.ticket.holder.get(LABELS, "")
+        return {"gpus": self.gpus, "labels": labels, **{name: getattr(self.ticket, name) for name in names}}
 
     def read_gates(self, reader: GateReader, now_us: int) -> None:
         """See what holds it back before it waits for GPUs and CPUs."""
