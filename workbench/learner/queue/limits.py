@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
 from workbench.learner.queue.entries import label_mark
-from workbench.learner.queue.policy import Limits, Policy
+from workbench.learner.queue.policy import Policy, PolicyLimits
 
 Group = Tuple[str, str, str]
 """What is limited together: its kind, then the person's number or the label's mark, then the home."""
@@ -27,7 +27,7 @@ class GroupLimits(NamedTuple):
     """The limits of one group, and how reasons name it."""
 
     group: Group
-    limits: Limits
+    limits: PolicyLimits
     name: str
 
     def reason(self, gpus: int, have: Held) -> str:

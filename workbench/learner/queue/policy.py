@@ -19,7 +19,7 @@ _TABLE = re.compile(r'\[\s*(people|labels)\s*\.\s*(?:"([^"]+)"|([A-Za-z0-9_-]+))
 _LINE = re.compile(r'([a-z_]+)\s*=\s*(?:"([^"]*)"|([0-9]+(?:\.[0-9]+)?))')
 
 
-class Limits(NamedTuple):
+class PolicyLimits(NamedTuple):
     """What a person, a home or the jobs with a label may hold at once and use; 0 sets no limit."""
 
     max_gpus: int = 0
@@ -43,15 +43,15 @@ class Policy(NamedTuple):
     """A larger priority counts as this."""
     preemption: str = PREEMPTION[0]
     """Which jobs end for one of a higher priority: those that say so, all but those that serve, or none."""
-    everybody: Limits = Limits()
-    people: Mapping[str, Limits] = {}
+    everybody: PolicyLimits = PolicyLimits()
+    people: Mapping[str, PolicyLimits] = {}
     """Of single people, by their names: instead of ``everybody``."""
-    home: Limits = Limits()
+    home: PolicyLimits = PolicyLimits()
     """Of each home of fabric."""
-    labels: Mapping[str, Limits] = {}
+    labels: Mapping[str, PolicyLimits] = {}
     """Of the jobs with one label together, of whomever; by ``NAME=VALUE``."""
 
-    def limits(self, name: str) -> Limits:
+    def limits(self, name: str) -> PolicyLimits:
         """Return the limits of a person."""
         return self.people.get(name, self.everybody)
 
@@ -131,21 +131,25 @@ def parse_policy(text: str, path: str = POLICY_FILE) -> Policy:
         raise BadPolicy(f"{path}: preemption is one of {', '.join(PREEMPTION)}")
     if isinstance(most, str) or most != int(most) or most > PRIORITY_MAX:
         raise BadPolicy(f"{path}: max_priority is a whole number up to {PRIORITY_MAX}")
-    everybody = _limits(top, Limits(), path)
+    everybody = _limits(top, PolicyLimits(), path)
     people = {
         name: _limits(each, everybody, path) for (kind, name), each in tables.items() if kind == "people"
     }
     labels = {
-        name: _limits(each, Limits(), path, kind) for (kind, name), each in tables.items() if kind == "labels"
+        name: _limits(each, PolicyLimits(), path, kind)
+        for (kind, name), each in tables.items()
+        if kind == "labels"
     }
-    home = _limits(tables.get(("homes", ""), {}), Limits(), path, "homes")
+    home = _limits(tables.get(("homes", ""), {}), PolicyLimits(), path, "homes")
     return Policy(str(ordered), int(most), str(preempted), everybody, people, home, labels)
 
 
-def _limits(values: Mapping[str, Any], otherwise: Limits, path: str, kind: str = "people") -> Limits:
+def _limits(
+    values: Mapping[str, Any], otherwise: PolicyLimits, path: str, kind: str = "people"
+) -> PolicyLimits:
     found: List[Tuple[str, Any]] = []
     for key, value in values.items():
-        if key not in Limits._fields or (key == "weight" and kind != "people"):
+        if key not in PolicyLimits._fields or (key == "weight" and kind != "people"):
             raise BadPolicy(f"{path}: {key} is not a key of {'it' if kind == 'people' else f'[{kind}]'}")
         is_whole = key in ("max_gpus", "max_jobs")
         if isinstance(value, str) or (key == "weight" and not value) or (is_whole and value != int(value)):
