@@ -100,13 +100,15 @@ def _start(environment: Mapping[str, str], count: int) -> tuple[psutil.Process, 
 
 
 def _watch(processes: Sequence[psutil.Process]) -> IdleCost:
-    before = sum(sum(process.cpu_times()[:2]) for process in processes)
+    """Watch processes; what forks agents ends when none has been wanted for a while, and counts no more then."""
+    before = {process: sum(process.cpu_times()[:2]) for process in processes if process.is_running()}
     time.sleep(WATCHED_SECONDS)
-    used = sum(sum(process.cpu_times()[:2]) for process in processes) - before
+    there = [process for process in before if process.is_running()]
+    used = sum(sum(process.cpu_times()[:2]) - before[process] for process in there)
     return IdleCost(
         percent=100 * used / WATCHED_SECONDS,
-        megabytes=sum(process.memory_full_info().pss for process in processes) / 1e6,
-        descriptors=sum(process.num_fds() for process in processes),
+        megabytes=sum(process.memory_full_info().pss for process in there) / 1e6,
+        descriptors=sum(process.num_fds() for process in there),
     )
 
 

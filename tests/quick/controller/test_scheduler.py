@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runners.interface import HostTurn
 from workbench.controller.decide.scheduler import LINE_LENGTH, Capacity, LineAdmission, SlotRequest, schedule
 
 TWO_CPUS = Capacity(cpus=2, slots=0)
@@ -55,6 +56,23 @@ def test_one_that_asks_for_more_cpus_than_there_are_gets_what_there_is_and_says_
 
     assert alone.start and alone.note == "asks for 64 CPUs and gets the 2 that there are"
     assert not beside.start
+
+
+def test_a_job_that_its_host_keeps_within_a_limit_holds_none_of_its_home_up() -> None:
+    limited = HostTurn(
+        start=False, place=1, of=3, free=2, limit="the host gives a home of fabric 1 GPU at once"
+    )
+    may_start = HostTurn(start=True, place=2, of=3, free=2)
+    waiting = [
+        SlotRequest("a", 1, slots=1, cpus=8, turn=limited),
+        SlotRequest("b", 2, slots=2, cpus=1, turn=may_start),
+        SlotRequest("c", 3, cpus=1),
+    ]
+
+    verdicts = schedule(FOUR_GPUS, [SlotRequest("r", 0, slots=2)], waiting)
+
+    assert verdicts["a"].reason.endswith("1st of 3; the host gives a home of fabric 1 GPU at once")
+    assert [verdicts[name].start for name in "abc"] == [False, True, True]
 
 
 def test_first_come_first_served_even_where_a_later_one_would_fit() -> None:

@@ -139,6 +139,8 @@ def schedule(
         if verdict.start:
             holders.append(slot_request)
             continue
+        if slot_request.turn is not None and slot_request.turn.limit:
+            continue  # its host lets others pass it, and says of each when its turn is
         for kind in kinds:
             if kind not in behind:
                 behind[kind] = QueueVerdict(False, f"waits behind {slot_request.job_id}, which goes first")
