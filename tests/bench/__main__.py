@@ -26,6 +26,7 @@ BENCHMARKS: Mapping[str, str] = {
     "points": "points:rows",
     "tensorboard": "tensorboard:rows",
     "idle": "idle:rows",
+    "throughput": "throughput:rows",
     "waiting": "waiting:rows",
     "searches": "searches:rows",
     "containers": "containers:rows",
