@@ -21,6 +21,18 @@ JOBS: Final = 200
 LAST_SECONDS: Final = 600.0
 _HYPERQUEUE: Final = "hyperqueue==0.27.0"
 _SUBMITIT: Final = "submitit==1.5.4"
+_HYPERQUEUE_RUN: Final = """
+import sys
+from hyperqueue import Job, LocalCluster
+from hyperqueue.cluster import WorkerConfig
+
+with LocalCluster() as cluster:
+    cluster.start_worker(WorkerConfig(cores=int(sys.argv[3])))
+    client, job = cluster.client(), Job()
+    for _ in range(int(sys.argv[2])):
+        job.program(["sh", "-c", sys.argv[1]], stdout=None, stderr=None)
+    client.wait_for_jobs([client.submit(job)])
+"""
 _SUBMIT: Final = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -68,7 +80,7 @@ def _peers(at_once: int) -> Iterator[tuple[str, Measure]]:
         yield f"GNU parallel, `-j{at_once}`", _parallel
     else:
         print("GNU parallel is not installed: it is left out", file=sys.stderr)
-    yield f"HyperQueue, `hq submit --array`, {at_once} CPUs", _hyperqueue
+    yield f"HyperQueue, {at_once} cores, no output kept", _hyperqueue
     yield f"submitit's local executor, {at_once} at a time", _submitit
 
 
@@ -97,7 +109,13 @@ def _busy_seconds() -> float:
 def _cost(argv: list[str], environment: Mapping[str, str], folder: Path, given: str = "") -> Cost:
     with _clock() as cost:
         subprocess.run(
-            argv, env=environment, cwd=folder, check=True, stdout=subprocess.DEVNULL, input=given.encode()
+            argv,
+            env=environment,
+            cwd=folder,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            input=given.encode(),
         )
     return cost[0], cost[1]
 
@@ -117,38 +135,8 @@ def _parallel(folder: Path, environment: Mapping[str, str], command: str, at_onc
 
 
 def _hyperqueue(folder: Path, environment: Mapping[str, str], command: str, at_once: int) -> Cost:
-    hq = str(peer_python(_HYPERQUEUE).with_name("hq"))
-    servers = [["server", "start"], ["worker", "start", "--cpus", str(at_once)]]
-    begun = []
-    try:
-        for each in servers:
-            begun.append(
-                subprocess.Popen(
-                    [hq, *each],
-                    env=environment,
-                    cwd=folder,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                )
-            )
-            _until(
-                lambda: (
-                    subprocess.run([hq, "server", "info"], env=environment, capture_output=True).returncode
-                    == 0
-                )
-            )
-        _until(
-            lambda: (
-                b"RUNNING"
-                in subprocess.run([hq, "worker", "list"], env=environment, capture_output=True).stdout
-            )
-        )
-        submit = [hq, "submit", "--wait", f"--array=1-{JOBS}", "sh", "-c", command]
-        return _cost(submit, environment, folder)
-    finally:
-        for process in reversed(begun):
-            process.kill()
-            process.wait()
+    argv = [str(peer_python(_HYPERQUEUE)), "-c", _HYPERQUEUE_RUN, command, str(JOBS), str(at_once)]
+    return _cost(argv, environment, folder)
 
 
 def _submitit(folder: Path, environment: Mapping[str, str], command: str, at_once: int) -> Cost:
