@@ -20,6 +20,7 @@ from typing import Final
 
 REQUIREMENTS: Final = Path(__file__).with_name("libraries.txt")
 WHEEL_REQUIREMENTS: Final = Path(__file__).with_name("determined.txt")
+TENSORFLOW_REQUIREMENTS: Final = Path(__file__).with_name("tensorflow.txt")
 _IMPORTS: Final = """\
 import keras, lightgbm, lightning.pytorch, sklearn.neural_network, xgboost
 from transformers import GPT2LMHeadModel, Trainer
@@ -79,6 +80,29 @@ def make_wheel_environment() -> Path:
         subprocess.run([python, "-c", "import requests, ruamel.yaml, torch"], check=True)
 
     return _made(wheel_folder(), fill)
+
+
+def tensorflow_folder() -> Path:
+    """Return where the environment with Determined's wheel and TensorFlow is, or would be."""
+    texts = TENSORFLOW_REQUIREMENTS.read_bytes() + WHEEL_REQUIREMENTS.read_bytes()
+    return environment_folder().with_name(f"tensorflow-{hashlib.sha256(texts).hexdigest()[:12]}")
+
+
+def make_tensorflow_environment(folder: Path) -> Path:
+    """Make the environment with Determined's wheel and TensorFlow, for the soak alone, and return its folder.
+
+    Raises:
+        CalledProcessError: pip could not install a requirement, or one cannot be imported.
+    """
+
+    def fill(folder: Path) -> None:
+        python = str(folder / "bin" / "python")
+        install = ["-m", "pip", "install", "-q", "--no-deps", "--no-compile", "--disable-pip-version-check"]
+        for file in (TENSORFLOW_REQUIREMENTS, WHEEL_REQUIREMENTS):
+            subprocess.run([python, *install, "-r", str(file)], check=True)
+        subprocess.run([python, "-c", "import psutil, requests, ruamel.yaml, tensorflow"], check=True)
+
+    return _made(folder, fill)
 
 
 def _made(folder: Path, fill: Callable[[Path], None]) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.examples.libraries import is_made, wheel_folder
+from tests.examples.libraries import is_made, make_tensorflow_environment, tensorflow_folder, wheel_folder
 from tests.support.command import Fabric
 from tests.support.kept_agents import lend_agents
 from tests.support.processes import end_everything
@@ -19,6 +19,7 @@ from workbench.paths import Home
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "libraries"
 ENVIRONMENT = wheel_folder()  # now: tests have another home
+TENSORFLOW = tensorflow_folder()
 
 pytestmark = [
     pytest.mark.slow,
@@ -103,6 +104,32 @@ with pytorch.init() as context:
         reporting_period=pytorch.Batch(10),
         latest_checkpoint=begins_with,
     )
+"""
+KERAS = """\
+import determined as det
+import numpy
+import tensorflow as tf
+from determined import core
+from determined.keras import DeterminedCallback
+
+info = det.get_cluster_info()
+distributed, strategy = core.DistributedContext.from_tf_config()
+with core.init(distributed=distributed) as context:
+    x = numpy.linspace(0, 1, 64, dtype="float32").reshape(-1, 1)
+    with strategy.scope():
+        model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))])
+        model.compile(optimizer=tf.keras.optimizers.SGD(info.trial.hparams["lr"]), loss="mse")
+
+    class Waits(tf.keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == 2 and info.latest_checkpoint is None:
+                print("waits for the halt", flush=True)
+                while not context.preempt.should_preempt():
+                    pass
+                self.model.stop_training = True
+
+    tracked = DeterminedCallback(context, info.latest_checkpoint, info.trial.trial_id)
+    model.fit(x, 2 * x + 1, batch_size=16, epochs=5, validation_data=(x, 2 * x + 1), callbacks=[tracked, Waits()])
 """
 EXPERIMENT = """\
 name: line
@@ -195,3 +222,31 @@ def test_a_callback_of_transformers_reports_and_saves(fabric: Callable[..., str]
 
     assert steps_of(fabric, "validation/eval_loss") == [10, 20, 30]
     assert len(steps_of(fabric, "training/loss")) == 15
+
+
+@pytest.mark.soak("TensorFlow takes 1.3 GB; the gate trains a Trial class, which needs more of the wheel")
+def test_a_callback_of_keras_reports_saves_and_goes_on(
+    fabric: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = make_tensorflow_environment(TENSORFLOW) / "bin"
+    monkeypatch.setenv("PATH", f"{python}{os.pathsep}{os.environ['PATH']}")
+    (tmp_path / "train.py").write_text(KERAS)
+    write_experiment(tmp_path, "python3 -m determined.launch.tensorflow -- python3 train.py", metric="loss")
+    fabric("run", "--detach", "experiment.yaml")
+    until(
+        lambda: "waits for the halt" in fabric("logs", "@last"),
+        lambda: fabric("logs", "@last"),
+        seconds=120,
+        every=0.5,
+    )
+
+    fabric("halt", "@last")
+    halted = [each["step"] for each in checkpoints(fabric)]
+    fabric("resume", "@last")
+    fabric("wait", "@last")
+
+    assert halted == [4, 8, 12]
+    assert [each["step"] for each in checkpoints(fabric)] == [4, 8, 12, 16, 20]
+    assert steps_of(fabric, "training/loss", attempt=2) == [16, 20]
+    assert steps_of(fabric, "validation/loss") == [4, 8, 12, 16, 20]
+    assert json.loads(fabric("show", "@last", "--json"))["progress"][0]["fraction"] == 1.0

@@ -194,7 +194,20 @@ def test_metrics_and_progress_are_reported(run, tmp_path: Path) -> None:  # type
         ("det.core.DummyTrainContext", "determined.core.DummyTrainContext is not a part of fabric's package"),
         ("det.core.Missing", "module 'determined.core' has no attribute 'Missing'"),
         ("import determined.pytorch", "determined.pytorch is not a part of fabric's package determined"),
-        ("from determined.launch import tensorflow", "determined.launch.tensorflow is not a part"),
+        (
+            'import os; os.environ[\'TF_CONFIG\'] = \'{"task": {"type": "ps"}}\'\n'
+            "import sys, types; sys.modules['tensorflow'] = types.ModuleType('tensorflow')\n"
+            "det.core.DistributedContext.from_tf_config()",
+            "RuntimeError: DistributedContext.from_tf_config() knows workers alone, and TF_CONFIG has the task 'ps'",
+        ),
+        (
+            "import os, json; task = {'type': 'worker', 'index': 1}\n"
+            "cluster = {'worker': ['one:1', 'two:1']}\n"
+            "os.environ['TF_CONFIG'] = json.dumps({'cluster': cluster, 'task': task})\n"
+            "import sys, types; sys.modules['tensorflow'] = types.ModuleType('tensorflow')\n"
+            "det.core.DistributedContext.from_tf_config()",
+            "NotImplementedError: DistributedContext over several machines",
+        ),
         ("det.LegacyTrial", "module 'determined' has no attribute 'LegacyTrial'"),
         ("from determined.experimental import client", "determined.experimental.client is not a part"),
         (
@@ -231,19 +244,27 @@ def test_a_checkpoint_is_kept_when_its_block_ends_well_and_is_found_again(run, t
         "        raise KeyError('x')\n"
         "except KeyError:\n"
         "    pass\n"
-        "latest = det.get_cluster_info().latest_checkpoint\n"
-        "assert latest == name, latest\n"
+        "assert det.get_cluster_info().latest_checkpoint is None, 'it is the one that the attempt begins with'\n"
         "assert core.checkpoint.get_metadata(name) == {'steps_completed': 2, 'note': 'n'}\n"
         "with core.checkpoint.restore_path(name) as path:\n"
         "    assert path.joinpath('state').read_text() == '2'\n"
         "core.checkpoint.download(name, str(path) + '-copy')\n"
         "copied = core.checkpoint.upload(str(path) + '-copy', {'steps_completed': 4})\n"
-        "assert det.get_cluster_info().latest_checkpoint == copied\n"
-        "core.checkpoint.delete(copied)\n"
-        "assert det.get_cluster_info().latest_checkpoint == name\n"
+        "print(name, copied)\n"
     )
 
     assert ran.returncode == 0, ran.stderr
+    name, copied = ran.stdout.split()
+    of_command = {"DET_STEPS_COMPLETED": "2", "DET_LATEST_CHECKPOINT": name}
+    latest = "latest = det.get_cluster_info().latest_checkpoint\n"
+    for code, environment in (
+        (f"{latest}assert latest == '{copied}', latest\ncore.checkpoint.delete(latest)\n", {}),
+        (f"{latest}assert latest == '{name}', latest\n", {}),
+        (f"{latest}assert latest == '{name}', latest\n", of_command),
+        (f"{latest}assert latest is None, latest\n", {"DET_STEPS_COMPLETED": "0"}),
+    ):
+        again = run(code, **environment)
+        assert again.returncode == 0, again.stderr
     assert [each["step"] for each in reported(tmp_path)] == [1, 2, 4]
     assert len([each for each in (tmp_path / "checkpoints").iterdir() if not each.name.endswith("copy")]) == 2
 
@@ -1037,7 +1058,12 @@ def test_the_lines_of_a_process_begin_with_its_rank(launch: Any, rank: str) -> N
         (("horovod", "--trial=model:Trial"), 2, "Trial classes need Determined's own wheel"),
         (("horovod", "train.py"), 1, "horovodrun is not on the PATH: Horovod is not installed"),
         (("deepspeed", "train.py"), 1, "deepspeed is not on the PATH: DeepSpeed is not installed"),
-        (("tensorflow", "train.py"), 1, "determined.launch.tensorflow is not a part of fabric's package"),
+        (("tensorflow",), 1, "empty script is not allowed"),
+        (("tensorflow", "--port", "1", "--"), 1, "empty script is not allowed"),
+        (("tensorflow", "--port", "x", "train.py"), 2, "argument --port: invalid int value: 'x'"),
+        (("tensorflow", "--trial", "m:T"), 2, "unrecognized arguments: --trial"),
+        (("tensorflow", "--", "/no/such"), 127, "/no/such: No such file or directory"),
+        (("tensorflow", "--help"), 0, "usage: python3 -m determined.launch.tensorflow"),
         (("deepspeed", "--help"), 0, "usage: python3 -m determined.launch.deepspeed"),
     ],
 )
@@ -1148,6 +1174,22 @@ def test_a_process_for_each_slot_is_started_by_the_launcher_of_a_package(
 
     assert ran.stdout.splitlines() == expected.replace("PYTHON", python).split()
     assert ran.stderr == "localhost\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sh", "-c", "SCRIPT", "x"),
+        ("--", "sh", "-c", "SCRIPT", "x"),
+        ("--port=1", "sh", "--", "-c", "SCRIPT"),
+    ],
+)
+def test_tensorflow_is_one_process_of_the_machine(launch: Any, words: tuple[str, ...]) -> None:
+    script = "echo $DET_CHIEF_IP ${TF_CONFIG-none}; exit 3"
+
+    ran = launch("determined.launch.tensorflow", *(script if word == "SCRIPT" else word for word in words))
+
+    assert (ran.returncode, ran.stdout, ran.stderr) == (3, "localhost none\n", "")
 
 
 def test_a_process_of_deepspeed_knows_who_it_is(run) -> None:  # type: ignore[no-untyped-def]

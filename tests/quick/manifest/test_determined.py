@@ -676,11 +676,11 @@ def test_an_entrypoint_is_a_command(entrypoint: str, command: str) -> None:
 
 
 def test_a_launcher_that_is_not_there_is_named() -> None:
-    text = "entrypoint: python3 -m determined.launch.tensorflow a.py\nsearcher: {name: single, metric: x}\n"
+    text = "entrypoint: python3 -m determined.launch.mxnet a.py\nsearcher: {name: single, metric: x}\n"
 
-    assert "determined.launch.tensorflow, which is not there" in warnings_of(text)
-    for launcher in ("torch_distributed", "deepspeed", "horovod"):
-        assert "entrypoint" not in warnings_of(text.replace("tensorflow", launcher))
+    assert "determined.launch.mxnet, which is not there" in warnings_of(text)
+    for launcher in ("torch_distributed", "deepspeed", "horovod", "tensorflow"):
+        assert "entrypoint" not in warnings_of(text.replace("mxnet", launcher))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.quick.metrics.programs import Life, Program, lived
 from tests.quick.metrics.test_ingesting import take_all
 from tests.quick.metrics.writing import Records
 from tests.support.stored_jobs import add_job
-from workbench.metrics import points, series
+from workbench.metrics import checkpoints, points, series
 from workbench.metrics.chart_axis import STEP, TIME, chart_axis, chart_points
 from workbench.metrics.queries import last_step, latest, time_of_step
 from workbench.metrics.table import table
@@ -66,6 +66,30 @@ def trained(
         take_all(store, records, attempt=number, job_id=row.id)
     store.execute("UPDATE jobs SET attempt = ?", (len(attempts),))
     return row
+
+
+def test_what_is_printed_beside_reports_does_not_say_that_a_checkpoint_was_not_loaded(
+    store: Store, tmp_path: Path
+) -> None:
+    """Keras with Determined's callback prints how far each epoch is, and reports each epoch with all batches so far."""
+    row = add_job(store)
+    for number, epochs in enumerate(((1, 2, 3), (4, 5)), 1):
+        records = Records(tmp_path / f"records-{number}.jsonl")
+        for epoch in epochs:
+            time = 10_000 * number + 100 * epoch
+            for step in (1, 2, 3, 4, *[4 * epoch] * 4):
+                # Of training, then of validation; the epoch is how many percent of it are done.
+                records.points({"printed": [1 / step]}, steps=[step], times=[time], etimes={"epoch": [100]})
+            records.points({"training/loss": [1 / epoch]}, steps=[4 * epoch], times=[time + 5])
+            records.add("checkpoint", path=f"{epoch}", step=4 * epoch, time=time + 6)
+        take_all(store, records, attempt=number, job_id=row.id)
+    store.execute("UPDATE jobs SET attempt = 2")
+
+    assert {each.name: each.superseded for each in series(store, row.id, kinds=("value",))} == {
+        "printed": 0,
+        "training/loss": 0,
+    }
+    assert [each.step for each in checkpoints(store, row.id)] == [4, 8, 12, 16, 20]
 
 
 EPOCH_BY_EPOCH = [Attempt(1, 8, saves=(3, 6)), Attempt(7, 11)]

@@ -51,7 +51,7 @@ MAX_CONCURRENT: Final = 16
 PRIORITY_SUM: Final = 100
 """Determined's priorities go from 1 (first) to 99, ours from 0 to 100 (first): they add up to this."""
 WHOLE_MAX: Final = 1 << 53
-LAUNCHERS: Final = ("torch_distributed", "deepspeed", "horovod", "wrap_rank")
+LAUNCHERS: Final = ("torch_distributed", "deepspeed", "horovod", "tensorflow", "wrap_rank")
 """Those of ``determined.launch`` that our package has."""
 GROUP: Final = "validation/"
 """What a search goes by is reported in a validation, and training may report the same name."""

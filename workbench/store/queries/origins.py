@@ -219,7 +219,7 @@ class _Attempts:
         """Return what an attempt went on from; None for the beginning."""
         before = max(self._origins)
         saved = next((each for each in reversed(self._saved) if each.attempt < attempt), None)
-        series_id = self._measure(attempt)
+        series_id = self._measure(attempt, saved)
         if series_id is None:
             return Origin(before, None) if saved is None else _at_checkpoint(saved)
         steps = self._first_steps(series_id, attempt)
@@ -345,8 +345,12 @@ class _Attempts:
 
     # Reading
 
-    def _measure(self, attempt: int) -> int | None:
-        """Return the series that tells where an attempt went on, if need be one with a single step; None for none."""
+    def _measure(self, attempt: int, saved: _SavedState | None) -> int | None:
+        """Return the series that tells where an attempt went on, if need be one with a single step; None for none.
+
+        One that had come to the very step with which the checkpoint was saved counts what the program counts; of
+        others, such as those of progress bars that are printed beside it, it is the one with most points.
+        """
         before = {
             series_id: earlier
             for series_id, spans in self._spans.items()
@@ -358,15 +362,25 @@ class _Attempts:
             )
             for series_id, attempts in before.items()
         }
+        several: int | None = None
         alike: int | None = None
         for series_id in sorted(before, key=lambda each: (-points[each], each)):
             if self._first_steps(series_id, attempt):
                 steps = max(len(self._first_steps(series_id, each)) for each in before[series_id])
-                if steps > 1:
+                if steps > 1 and self._came_to(series_id, saved):
                     return series_id
+                if steps > 1 and several is None:
+                    several = series_id
                 if steps and alike is None:
                     alike = series_id
-        return alike
+        return alike if several is None else several
+
+    def _came_to(self, series_id: int, saved: _SavedState | None) -> bool:
+        """Say whether a series had come to the very step of a checkpoint when that was saved."""
+        if saved is None or saved.step is None:
+            return False
+        done = self._last_until(series_id, self._path(saved.attempt), saved.time_us)
+        return done is not None and done.step == saved.step
 
     def _read_saved(self, learner: int) -> list[_SavedState]:
         """Return the checkpoints of a learner in their order; where it made none, those of all."""

@@ -25,7 +25,6 @@ _NO_WHEEL = (
 )
 
 _ABSENT = {
-    "launch.tensorflow": "set TF_CONFIG in the command itself",
     "pytorch": _NO_WHEEL + "write the loop with det.core",
     "keras": _NO_WHEEL + "call det.core from a callback",
     "tensorflow": "write the loop with det.core",

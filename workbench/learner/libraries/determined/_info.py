@@ -102,11 +102,25 @@ class ClusterInfo:
         self.user_data = config.get("data") or {}
         self.trial = TrialInfo(job, {**json_object(get(HPARAMS_VARIABLE)), **hparams()}, config)
         self._trial_info = self.trial  # Determined's own examples read it by this name
+        self._latest_checkpoint = _latest_at_start()
 
     @property
     def latest_checkpoint(self) -> str | None:
-        """The id of the checkpoint that was saved last; None where there is none."""
-        return determined_jobs.latest_of(saved_checkpoints())
+        """The id of the checkpoint that had been saved last when the command started; None where there was none."""
+        return self._latest_checkpoint
+
+
+_first_look: list[str | None] = []
+"""Which checkpoint was the last one when this process asked first, where its command does not say."""
+
+
+def _latest_at_start() -> str | None:
+    """Return the checkpoint with which an attempt begins: it stays the same while that saves others."""
+    if "DET_STEPS_COMPLETED" in os.environ:
+        return os.environ.get("DET_LATEST_CHECKPOINT")
+    if not _first_look:
+        _first_look.append(determined_jobs.latest_of(saved_checkpoints()))
+    return _first_look[0]
 
 
 def get_cluster_info() -> ClusterInfo | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import hashlib
+import json
 import os
 import pickle
 import socket
@@ -149,11 +150,39 @@ class DistributedContext:
         )
 
     @classmethod
-    def from_tf_config(cls, tf_config: Any = None, chief_ip: str | None = None) -> DistributedContext:
-        """Refuse by its name."""
-        raise NotImplementedError(
-            "DistributedContext.from_tf_config is not there; DistributedContext(rank=, size=) is"
-        )
+    def from_tf_config(cls) -> tuple[DistributedContext, Any]:
+        """Return the context of a process of TensorFlow, and the ``tf.distribute.Strategy`` that it is to use.
+
+        By ``TF_CONFIG`` of several workers that is ``MultiWorkerMirroredStrategy``; without it of several GPUs
+        ``MirroredStrategy``, else the default one.
+
+        Raises:
+            RuntimeError: ``TF_CONFIG`` is of another task than a worker.
+            NotImplementedError: the workers are on several machines.
+        """
+        import tensorflow as tf
+
+        config = json.loads(os.environ.get("TF_CONFIG") or "{}")
+        workers, task = (config.get("cluster") or {}).get("worker") or [], config.get("task") or {}
+        if config and task.get("type") != "worker":
+            raise RuntimeError(
+                "DistributedContext.from_tf_config() knows workers alone, and TF_CONFIG has the task %r"
+                % task.get("type")
+            )
+        if len(workers) > 1:
+            machines = {address.rpartition(":")[0] for address in workers}
+            context = cls(
+                rank=task["index"],
+                size=len(workers),
+                local_rank=task["index"] if len(machines) == 1 else 0,
+                local_size=len(workers) if len(machines) == 1 else 1,
+                cross_rank=0 if len(machines) == 1 else task["index"],
+                cross_size=len(machines),
+            )
+            return context, tf.distribute.MultiWorkerMirroredStrategy()
+        several = len(tf.config.list_physical_devices("GPU")) > 1
+        strategy = tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
+        return cls(rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1), strategy
 
     def __enter__(self) -> DistributedContext:
         return self
