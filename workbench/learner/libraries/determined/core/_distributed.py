@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import hashlib
+import importlib
 import json
 import os
 import pickle
@@ -160,8 +161,7 @@ class DistributedContext:
             RuntimeError: ``TF_CONFIG`` is of another task than a worker.
             NotImplementedError: the workers are on several machines.
         """
-        import tensorflow as tf
-
+        tf = importlib.import_module("tensorflow")
         config = json.loads(os.environ.get("TF_CONFIG") or "{}")
         workers, task = (config.get("cluster") or {}).get("worker") or [], config.get("task") or {}
         if config and task.get("type") != "worker":
