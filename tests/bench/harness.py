@@ -83,6 +83,19 @@ def running(
                 os.killpg(process.pid, signal.SIGKILL)
 
 
+def until_holds(holds: Callable[[], bool], seconds: float) -> None:
+    """Wait for a condition of processes that are measured.
+
+    Raises:
+        TimeoutError: it does not hold after so many seconds.
+    """
+    until = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > until:
+            raise TimeoutError("the jobs are not as far as they should be")
+        time.sleep(0.05)
+
+
 def seconds_of(
     argv: Sequence[str], environment: Mapping[str, str], folder: Path | None = None, *, expect: int | None = 0
 ) -> float:

@@ -13,7 +13,7 @@ from typing import Final
 
 import psutil
 
-from tests.bench.harness import FABRIC, Row, fresh_home, peer_python
+from tests.bench.harness import FABRIC, Row, fresh_home, peer_python, until_holds
 from workbench.paths import Home
 from workbench.store.db.database import Store
 
@@ -136,7 +136,7 @@ def _parallel(folder: Path, environment: Mapping[str, str], command: str, at_onc
 
 def _hyperqueue(folder: Path, environment: Mapping[str, str], command: str, at_once: int) -> Cost:
     argv = [str(peer_python(_HYPERQUEUE)), "-c", _HYPERQUEUE_RUN, command, str(JOBS), str(at_once)]
-    return _cost(argv, environment, folder)
+    return _cost(argv, {**environment, "TMPDIR": str(folder)}, folder)  # it leaves its folders there
 
 
 def _submitit(folder: Path, environment: Mapping[str, str], command: str, at_once: int) -> Cost:
@@ -154,15 +154,7 @@ def _fabric(folder: Path, environment: Mapping[str, str], command: str, at_once:
     subprocess.run(argv, env=environment, cwd=folder, check=True, stdout=subprocess.DEVNULL)
     with Store.open(Home(Path(environment["FABRIC_HOME"]))) as store:
         sql = "SELECT count(*), coalesce(sum(state = 'COMPLETED'), 0) FROM jobs"
-        _until(lambda: store.row(sql) == (JOBS, JOBS))
+        until_holds(lambda: store.row(sql) == (JOBS, JOBS), LAST_SECONDS)
     seconds = time.perf_counter() - began
     subprocess.run([FABRIC, "controller", "stop"], env=environment, check=True, capture_output=True)
     return seconds, _busy_seconds() - busy
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + LAST_SECONDS
-    while not holds():
-        if time.monotonic() > until:
-            raise TimeoutError("the jobs are not over")
-        time.sleep(0.05)

@@ -9,13 +9,13 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import psutil
 
-from tests.bench.harness import FABRIC, Row, fresh_home
+from tests.bench.harness import FABRIC, Row, fresh_home, until_holds
 from tests.quick.controller.long_queue import KINDS, LongQueue
 from tests.stubs import Gpus, nvml_library
 
@@ -44,15 +44,15 @@ def _gap_row(who: str) -> Row:
     with fresh_home() as environment:
         _add_gpu(environment)
         _submit(environment, 1, "900", "holder")
-        _until(lambda: [one["phase"] for one in _states(environment)] == ["running"])
+        until_holds(lambda: [one["phase"] for one in _states(environment)] == ["running"], LAST_SECONDS)
         _submit(environment, JOBS, "0.1", "short")
-        _until(lambda: len(_waiting(environment)) == JOBS)
+        until_holds(lambda: len(_waiting(environment)) == JOBS, LAST_SECONDS)
         holder = _processes(environment, "sleep 900")
         if who == "no controller":
             _stop_controller(environment)
         for pid in holder:
             os.kill(pid, signal.SIGTERM)
-        _until(lambda: len(_ended(environment)) == JOBS + 1)
+        until_holds(lambda: len(_ended(environment)) == JOBS + 1, LAST_SECONDS)
         times = sorted(_ended(environment))[1:]  # without the holder
         gaps = [(after[0] - before[1]) / 1e3 for before, after in pairwise(times)]
         _kill(environment)
@@ -65,9 +65,9 @@ def _cost_rows() -> list[Row]:
     with fresh_home() as environment:
         _add_gpu(environment)
         _submit(environment, 1, "900", "holder")
-        _until(lambda: [one["phase"] for one in _states(environment)] == ["running"])
+        until_holds(lambda: [one["phase"] for one in _states(environment)] == ["running"], LAST_SECONDS)
         _submit(environment, MANY_JOBS, "0.1", "short")
-        _until(lambda: len(_waiting(environment)) == MANY_JOBS)
+        until_holds(lambda: len(_waiting(environment)) == MANY_JOBS, LAST_SECONDS)
         _stop_controller(environment)
         waiter = psutil.Process(_waiting(environment)[0])
         time.sleep(2 * WATCHED_SECONDS / 10)
@@ -107,7 +107,7 @@ def _array_rows() -> list[Row]:
         began = time.monotonic()
         subprocess.run(argv, env=environment, cwd=folder, check=True, stdout=subprocess.DEVNULL)
         taken = time.monotonic() - began
-        _until(lambda: len(_ended(environment)) >= ARRAY_JOBS / 1000)
+        until_holds(lambda: len(_ended(environment)) >= ARRAY_JOBS / 1000, LAST_SECONDS)
         (controller,) = _controllers(environment)
         megabytes = psutil.Process(controller).memory_full_info().pss / 1e6
         subprocess.run([FABRIC, "kill", "array"], env=environment, check=True, capture_output=True)
@@ -168,11 +168,3 @@ def _processes(environment: Mapping[str, str], command: str) -> list[int]:
 
 def _stop_controller(environment: Mapping[str, str]) -> None:
     subprocess.run([FABRIC, "controller", "stop"], env=environment, check=True, capture_output=True)
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + LAST_SECONDS
-    while not holds():
-        if time.monotonic() > until:
-            raise TimeoutError("the jobs are not as far as they should be")
-        time.sleep(0.05)

@@ -137,6 +137,7 @@ def test_marks_do_not_show_the_labels_and_what_is_none_is_left_out() -> None:
     assert set(text.split()) == {VISION, label_mark("secret=project")}
     assert marks_in(f"{VISION} ../../x {'a' * 16}! {'b' * 17} 7") == (VISION,)
     assert marks_in(7) == ()
+    assert marks_in(f"{VISION} {VISION}") == (VISION,), "it counts once"
     assert len(marks_in(marks_text({str(number): "x" for number in range(50)}))) == 16
 
 

@@ -75,6 +75,17 @@ def test_a_job_that_its_host_keeps_within_a_limit_holds_none_of_its_home_up() ->
     assert [verdicts[name].start for name in "abc"] == [False, True, True]
 
 
+def test_a_job_whose_turn_its_host_does_not_say_passes_none_that_it_keeps_within_a_limit() -> None:
+    """Only the first hundred of a home wait at a host; those after them would be launched, and sent back."""
+    limited = HostTurn(start=False, place=1, of=1, free=4, limit="the host gives a person 1 job at once")
+
+    verdicts = schedule(
+        FOUR_GPUS, [], [SlotRequest("a", 1, slots=1, turn=limited), SlotRequest("b", 2, slots=1)]
+    )
+
+    assert verdicts["b"].reason == "waits behind a, which goes first"
+
+
 def test_first_come_first_served_even_where_a_later_one_would_fit() -> None:
     verdicts = schedule(
         TWO_CPUS,

@@ -130,21 +130,30 @@ def schedule(
     holders = list(running)
     verdicts: dict[str, QueueVerdict] = {}
     behind: dict[str, QueueVerdict] = {}
+    behind_limited: QueueVerdict | None = None
     for slot_request in sorted(waiting, key=lambda one: one.order):
         kinds = _kinds(slot_request)
         # Thousands may wait behind one.
         verdict = next((behind[kind] for kind in kinds if kind in behind), None)
+        if verdict is None and slot_request.slots and slot_request.turn is None:
+            verdict = behind_limited
         verdict = verdict or _verdict(capacity, holders, slot_request, now_us)
         verdicts[slot_request.job_id] = verdict
         if verdict.start:
             holders.append(slot_request)
             continue
         if slot_request.turn is not None and slot_request.turn.limit:
-            continue  # its host lets others pass it, and says of each when its turn is
+            # Its host lets others pass it. Of those whose turn it does not say, the first ones wait there only.
+            behind_limited = behind_limited or _behind(slot_request)
+            continue
         for kind in kinds:
             if kind not in behind:
-                behind[kind] = QueueVerdict(False, f"waits behind {slot_request.job_id}, which goes first")
+                behind[kind] = _behind(slot_request)
     return verdicts
+
+
+def _behind(slot_request: SlotRequest) -> QueueVerdict:
+    return QueueVerdict(False, f"waits behind {slot_request.job_id}, which goes first")
 
 
 class LineAdmission:

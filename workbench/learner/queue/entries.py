@@ -249,7 +249,8 @@ def marks_text(labels: Mapping[str, str]) -> str:
 def marks_in(text: object) -> Tuple[str, ...]:
     """Return the marks that somebody wrote; what is none is left out."""
     words = text.split()[:LABELS_MAX] if isinstance(text, str) else ()
-    return tuple(word for word in words if len(word) == _MARK_LENGTH and word.isalnum())
+    marks = (word for word in words if len(word) == _MARK_LENGTH and word.isalnum())
+    return tuple(dict.fromkeys(marks))  # each counts once
 
 
 def file_name(home: str, job: str) -> str:

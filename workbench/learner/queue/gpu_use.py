@@ -54,8 +54,6 @@ def record_use(slots: Iterable[str]) -> None:
     Args:
         slots: the uuids of the GPUs, whose claims this process has inherited.
     """
-    if not slots:
-        return
     with contextlib.suppress(OSError, ValueError):
         claims = list(_inherited_claims({leases.file_name(name) for name in slots}))
         if not claims:

@@ -40,6 +40,9 @@ _WIDTH: Final = 1 << (4 * _LEVEL)
 
 _KNOWN_MAX: Final = 2000
 
+_COMPARED_MAX: Final = 32
+"""So many series are looked at for one that had come to a checkpoint's step: each new point asks for it again."""
+
 
 NO_FIRSTS: Final[Mapping[int, int]] = MappingProxyType({})
 
@@ -364,7 +367,9 @@ class _Attempts:
         }
         several: int | None = None
         alike: int | None = None
-        for series_id in sorted(before, key=lambda each: (-points[each], each)):
+        for number, series_id in enumerate(sorted(before, key=lambda each: (-points[each], each))):
+            if several is not None and number >= _COMPARED_MAX:
+                break
             if self._first_steps(series_id, attempt):
                 steps = max(len(self._first_steps(series_id, each)) for each in before[series_id])
                 if steps > 1 and self._came_to(series_id, saved):

@@ -170,19 +170,13 @@ class DistributedContext:
                 % task.get("type")
             )
         if len(workers) > 1:
-            machines = {address.rpartition(":")[0] for address in workers}
-            context = cls(
-                rank=task["index"],
-                size=len(workers),
-                local_rank=task["index"] if len(machines) == 1 else 0,
-                local_size=len(workers) if len(machines) == 1 else 1,
-                cross_rank=0 if len(machines) == 1 else task["index"],
-                cross_size=len(machines),
-            )
+            index, machines = task["index"], {address.rpartition(":")[0] for address in workers}
+            apart = {"local_rank": 0, "local_size": 1, "cross_rank": index, "cross_size": len(machines)}
+            context = cls(rank=index, size=len(workers), **(apart if len(machines) > 1 else {}))
             return context, tf.distribute.MultiWorkerMirroredStrategy()
         several = len(tf.config.list_physical_devices("GPU")) > 1
         strategy = tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
-        return cls(rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1), strategy
+        return cls(rank=0, size=1), strategy
 
     def __enter__(self) -> DistributedContext:
         return self

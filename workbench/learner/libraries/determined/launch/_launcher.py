@@ -96,13 +96,24 @@ def run(
             raise Refused("--trial: " + _wheel.NEEDED)
         command = command_of(overrides, script)
     except Refused as error:
-        print("determined.launch.%s: %s" % (name, error) if error.code else error, file=sys.stderr)
-        return error.code
+        return refused(name, error)
     if get_cluster_info() is not None:
         # A stop is for the training code to see, where the launcher does not end its processes by itself.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    for key, value in {"DET_CHIEF_IP": CHIEF, **environment}.items():
+    for key, value in environment.items():
         os.environ.setdefault(key, value)
+    return become(name, command)
+
+
+def refused(name: str, error: Refused) -> int:
+    """Say why a launch cannot be, and return the exit code that it has for that."""
+    print("determined.launch.%s: %s" % (name, error) if error.code else error, file=sys.stderr)
+    return error.code
+
+
+def become(name: str, command: list[str]) -> int:
+    """Become a command; return an exit code where that cannot be."""
+    os.environ.setdefault("DET_CHIEF_IP", CHIEF)
     sys.stdout.flush()
     try:
         os.execvp(command[0], command)

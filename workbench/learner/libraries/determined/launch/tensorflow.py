@@ -5,7 +5,6 @@ On one machine TensorFlow uses several GPUs from one process (``MirroredStrategy
 
 from __future__ import annotations
 
-import os
 import sys
 
 from . import _launcher
@@ -47,15 +46,8 @@ def main(words: Sequence[str]) -> int:
     try:
         script = script_of(words)
     except _launcher.Refused as error:
-        print("determined.launch.tensorflow: %s" % error if error.code else error, file=sys.stderr)
-        return error.code
-    os.environ.setdefault("DET_CHIEF_IP", _launcher.CHIEF)
-    sys.stdout.flush()
-    try:
-        os.execvp(script[0], script)
-    except OSError as error:
-        print("determined.launch.tensorflow: %s: %s" % (script[0], error.strerror), file=sys.stderr)
-        return 127
+        return _launcher.refused("tensorflow", error)
+    return _launcher.become("tensorflow", script)
 
 
 if __name__ == "__main__":
