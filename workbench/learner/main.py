@@ -57,6 +57,7 @@ def main(arguments: list[str]) -> int:
         from workbench.learner.collectors import load
         from workbench.learner.guard import guard as _guard  # noqa: F401
         from workbench.learner.host.fork_server import serve as fork
+        from workbench.learner.queue import gpu_use as _gpu_use  # noqa: F401
         from workbench.learner.scribe import usage  # noqa: F401
         from workbench.learner.stores import config as _config  # noqa: F401
 
