@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+import threading
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from runners.process.runner import ProcessRunner
+from tests.controller.bench import Bench
 from tests.controller.test_experiments import (
     ASHA,
     RANDOM,
@@ -31,7 +34,7 @@ from tests.controller.test_experiments import (
 from tests.controller.test_gates_at_host import at_once, kill_controller, ran, state_of, waits_there
 from tests.support.controllers import log_of
 from tests.support.real_jobs import Ground
-from tests.support.waiting import until
+from tests.support.waiting import patience, until
 from workbench.controller.client.connect import ensure_controller, status
 from workbench.job import State, new_job_id
 from workbench.paths import Home
@@ -48,7 +51,7 @@ from workbench.store.queries.experiments import (
     read_experiment_file,
     trials,
 )
-from workbench.store.queries.jobs import detail, job
+from workbench.store.queries.jobs import detail, job, list_jobs
 from workbench.store.queries.requests import requests
 from workbench.store.updates.experiments import catch_up_experiment, record_event
 
@@ -310,6 +313,32 @@ def test_a_controller_that_is_killed_before_all_jobs_are_made_makes_the_others(g
     jobs = jobs_of(ground, experiment_id)
     assert jobs == [each["job"] for each in created]
     assert most_at_once(ground, jobs) == 1
+
+
+@pytest.mark.parametrize(("config", "made"), [(ASHA, 1), (ONE_AT_ONCE, 4)])
+def test_a_trial_that_is_compared_is_made_once_those_before_it_are_at_their_host(
+    real_bench: Bench, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any], made: int
+) -> None:
+    """Were the controller killed in the launch of the first one, their host would begin the second one in its place."""
+    ground, begun, goes_on = Ground(real_bench.home), threading.Event(), threading.Event()
+    launch = ProcessRunner.launch
+
+    def launch_later(runner: ProcessRunner, plan: Any, progress: Any) -> None:
+        begun.set()
+        assert goes_on.wait(patience())
+        launch(runner, plan, progress)
+
+    monkeypatch.setattr(ProcessRunner, "launch", launch_later)
+    experiment_id = ahead(ground, config, train("loss=x, epoch=epoch"), wakes=False)
+    real_bench.wake()
+    assert begun.wait(patience())
+
+    jobs = list_jobs(ground.store)
+    goes_on.set()
+    assert len(jobs) == made
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    assert most_at_once(ground, jobs_of(ground, experiment_id)) == 1
+    ground.store.close()
 
 
 @pytest.mark.chaos

@@ -489,7 +489,7 @@ class Experiments:
                         self._end(active, trial, TrialEnd.CANCELLED)
                     elif active.is_paused or is_full or not self._may_begin(active, trial):
                         continue
-                    elif (target := self._free_target(active)) is None:
+                    elif (target := self._free_target(active)) is None or self._is_too_early(active):
                         is_full = True  # nor is there room for any other one
                         continue
                     elif (row := self._start(active, trial, target)) is None:
@@ -690,6 +690,22 @@ class Experiments:
         """Return the row of a trial's job, if it was made; of an open one as the loop knows it, which asks no store."""
         tracked = self._context.jobs.get(trial.job_id)
         return job(self._context.store, trial.job_id) if tracked is None else tracked.row
+
+    def _is_too_early(self, active: _Active) -> bool:
+        """Say whether a trial that is created ahead could begin before those that come before it.
+
+        Where trials are compared, the order in which they run decides. So one of them is given to the host once all
+        before it have begun or wait there: after a crash in the middle of a launch the host would go on with the next.
+        """
+        if not active.is_ahead or active.config.method not in HALVING:
+            return False
+        made = [row for each in active.open.values() if (row := self._row(each)) is not None]
+        if len(made) < (active.at_most or 0):
+            return False
+        tracked = (self._context.jobs.get(row.id) for row in made if row.state in _WAITING)
+        return any(
+            one is not None and one.row.started_us is None and not one.is_handed_over for one in tracked
+        )
 
     def _may_begin(self, active: _Active, trial: _Trial) -> bool:
         """Say whether a trial may begin: one that begins with a checkpoint needs one that is not written to."""
