@@ -245,7 +245,9 @@ class FabricApp(AppActions):
             await super().on_event(event)
 
     def on_query_answer(self, answer: QueryAnswer) -> None:
-        """Take what the reader found."""
+        """Take what the reader found; an app that ends takes its screens apart while answers still come."""
+        if not self.is_running:
+            return
         if answer.key == "open":
             self.open_jobs = answer.value.open
             self._show_ended(answer.value.ended)
@@ -339,6 +341,8 @@ class FabricApp(AppActions):
 
     def remember(self) -> None:
         """Write down how the screens look, when that has changed."""
+        if not self.memory.is_loaded:
+            return
         if self.coloured and not self._has_few_colours:
             self.memory.put("theme", self.theme)
         if self.memory.changed:

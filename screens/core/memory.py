@@ -22,10 +22,13 @@ class Memory:
         self._values: dict[str, Any] = {}
         self.changed = False
         """Whether something is to be written down."""
+        self.is_loaded = False
+        """Whether these are the store's values; before that, what is kept would take their place."""
 
     def load(self, values: Mapping[str, Any]) -> None:
         """Take what the store holds."""
         self._values = dict(values)
+        self.is_loaded = True
 
     def put(self, name: str, value: Any) -> None:  # whatever JSON holds
         """Remember a value."""

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import pytest
+from textual.widget import Widget
 from textual.widgets import Input
 
 from screens.app.app import FabricApp
 from screens.app.palette import Palette, PaletteEntry, rank
 from screens.base.dialogs import TextView
+from screens.core.memory import MEMORY_KEY
 from screens.jobs.job_screen import JobScreen
+from screens.jobs.queries import Beginning
 from screens.jobs.table_screen import JobsScreen
 from screens.logs.view import LogView
 from screens.widgets.bars import KeyBar
 from screens.widgets.tabs import TabBar
+from screens.workers.reader import QueryAnswer
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
 from tests.support.waiting import patience
@@ -23,6 +28,7 @@ from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.queries.jobs import list_jobs
 from workbench.store.queries.resolve import resolve
+from workbench.store.queries.ui_state import get_state, set_state
 
 
 async def open_palette(shown: Shown) -> None:
@@ -98,6 +104,45 @@ async def test_an_end_at_the_instant_in_which_a_page_opens_is_an_end_without_err
         await shown.until_shown("mnist-big")
         shown.app.push_screen(JobScreen(row, "overview"))
         shown.app.exit()
+
+
+@journey
+async def test_an_answer_that_comes_as_the_app_takes_its_screens_apart_is_ignored(three: Home) -> None:
+    async with opened(three) as shown:
+        app = shown.app
+        await shown.until_shown("mnist-big")
+        prune, late = app._prune, []
+
+        async def prune_and_answer(root: Widget) -> None:
+            await prune(root)
+            late.append(type(root))
+            app.on_query_answer(QueryAnswer("beginning", Beginning({}, None)))
+
+        setattr(app, "_prune", prune_and_answer)  # noqa: B010 - a method of Textual
+    assert JobsScreen in late
+
+
+@journey
+async def test_an_end_before_the_first_answer_of_the_store_keeps_what_was_remembered(
+    three: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(three) as store:
+        set_state(store, MEMORY_KEY, {"theme": "fabric-light"})
+    ended = threading.Event()
+
+    def read_late(store: Store) -> Beginning:
+        ended.wait(patience())
+        return Beginning({}, None)
+
+    monkeypatch.setattr("screens.app.app.beginning", lambda asked: read_late)
+    try:
+        async with opened(three) as shown:
+            await shown.until_shown("fabric › jobs")
+            shown.app.remember()  # as it does each second
+    finally:
+        ended.set()
+    with Store.open(three) as store:
+        assert get_state(store, MEMORY_KEY) == {"theme": "fabric-light"}
 
 
 @journey
