@@ -115,6 +115,19 @@ for epoch in range(1, 6):
     time.sleep({SECONDS})
 print(time.time(), flush=True)
 """
+ONE_REPORTS = """
+import os, time
+from fabric_learner import hparams, report
+try:
+    os.close(os.open({FLAG}, os.O_CREAT | os.O_EXCL))
+except FileExistsError:
+    while not os.path.exists({GO}):
+        time.sleep(0.01)
+for epoch in range(1, 10):
+    report(loss=hparams()["x"], epoch=epoch)
+    while epoch == 3 and not os.path.exists({GO}):
+        time.sleep(0.01)
+"""
 BEFORE_VALIDATION = """
 import os, time
 from fabric_learner import report
@@ -450,6 +463,27 @@ def test_a_promoted_trial_that_has_run_to_its_end_counts_by_what_it_has_reported
     found = trials(ground.store, experiment_id)
     assert [one.units for one in found].count(9.0) == 1
     assert {ground.row(one.job_id).attempt for one in found} == {1}
+
+
+def test_the_job_of_a_trial_that_waits_to_be_compared_can_be_deleted(
+    own_ground: Ground, tmp_path: Path
+) -> None:
+    ground, go = own_ground, tmp_path / "go"
+    one_alone = ONE_REPORTS.replace("{FLAG}", repr(str(tmp_path / "flag"))).replace("{GO}", repr(str(go)))
+    experiment_id = search(ground, {**PROMOTION, "max_trials": 3}, python(one_alone))
+    until(
+        lambda: [one.state for one in trials(ground.store, experiment_id)] == ["WAITING", "RUNNING"],
+        lambda: f"{trials(ground.store, experiment_id)}\n{log_of(ground.home)}",
+    )
+    held = trials(ground.store, experiment_id)[0].job_id
+    assert ground.ends(held).state is State.HALTED
+
+    ground.ask(held, "delete")
+
+    until(lambda: (row := job(ground.store, held)) is None or row.deleted_us, lambda: log_of(ground.home))
+    go.touch()
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    assert trials(ground.store, experiment_id)[0].state == "CANCELLED"
 
 
 def test_a_population_is_replaced_by_copies_that_begin_with_checkpoints(ground: Ground) -> None:
@@ -815,6 +849,20 @@ def test_a_deleted_search_forgets_the_secrets_of_a_trial_that_had_not_begun(own_
     ensure_controller(ground.home)
 
     until_gone(ground, experiment_id, [])
+    assert not read_secrets(ground.home, job_id)
+
+
+def test_a_killed_search_forgets_the_secrets_of_a_trial_that_had_not_begun(own_ground: Ground) -> None:
+    ground = own_ground
+    experiment_id = search(ground, RANDOM, train(), wakes=False)
+    job_id = new_job_id()
+    created = {"do": "create", "trial": "t", "number": 1, "job": job_id, "hparams": {}, "seed": 1}
+    record_event(ground.store, experiment_id, {"do": "begin", "operations": [created]})
+    write_secrets(ground.home, job_id, {"TOKEN": "canary"})
+
+    assert kill_experiment(ground.store, row_of(ground, experiment_id))
+
+    assert ended(ground, experiment_id).state == "KILLED"
     assert not read_secrets(ground.home, job_id)
 
 

@@ -174,6 +174,26 @@ def test_all_learners_are_stopped_for_what_the_first_one_reports(ground: Ground)
     assert not asked(ground, job_id)
 
 
+def test_another_learners_values_count_once_the_first_one_has_ended(ground: Ground, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    job_id = ground.submit(
+        f'[ "$LEARNER_ID" = 1 ] || {{ until [ -e {go} ]; do sleep 0.05; done; {reporting("[1.0, 9.0]")}; }}',
+        learners=2,
+        ends_when="all",
+        stop_when=({"metric": "loss", "above": 5.0},),
+    )
+    until(
+        lambda: [one.phase.name for one in learners(ground.store, job_id, 1)] == ["EXITED", "RUNNING"],
+        lambda: str(learners(ground.store, job_id, 1)),
+    )
+    go.touch()
+
+    ground.prints(job_id, "all reported", learner=2)
+    assert ground.ends(job_id).reason.text != ""
+    assert asked(ground, job_id) == ["halt"]
+    assert [one.stopped for one in learners(ground.store, job_id, 1)] == ["", "halt"]
+
+
 def test_a_trial_that_a_rule_ends_is_no_persons_wish(ground: Ground) -> None:
     rules = ({"metric": "loss", "above": 5.0},)
     experiment_id = search(ground, {**RANDOM, "max_trials": 2}, reporting("[1.0, 9.0]"), stop_when=rules)

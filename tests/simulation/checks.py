@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from tests.simulation.targets import Learner, SimulatedTarget
 from workbench.controller.targets.backend_worker import COLLECT_TRIES
 from workbench.job import LEGAL_STEPS, TERMINAL, LearnerPhase, State, exit_code_of, short_id
+from workbench.learner.journal.stop_rules import BY
 from workbench.paths import Home
 from workbench.spec import SWEEP_LABEL
 from workbench.store.db.database import Store
@@ -94,6 +96,7 @@ class Checks:
             if comes_before and other.runs and not other.is_hidden:
                 raise Violation(f"{one.name} comes after {other.name}, which runs")
         self._check_limit(one)
+        self._check_log_policies(one)
         if target.held() > target.slots and not self._world.chance.is_active("capacity"):
             raise Violation(f"{target.name} has {target.slots} GPUs, and {target.held()} are held")
 
@@ -110,6 +113,25 @@ class Checks:
         others = running - {(one.ref.job_id, one.ref.attempt)}
         if len(others) >= one.spec.at_most:
             raise Violation(f"{one.name} starts while {len(others)} of its sweep run")
+
+    def _check_log_policies(self, one: Learner) -> None:
+        """What has failed and printed what a policy names is not started again, unless a person resumes it."""
+        if not one.spec.log_policies or one.spec.learners > 1 or one.ref.job_id in self._world.people.resumed:
+            return
+        for before in self._world.all_learners():
+            is_before = (before.ref.job_id, before.ref.attempt) == (one.ref.job_id, one.ref.attempt - 1)
+            has_failed = before.phase is LearnerPhase.EXITED and bool(before.exit_code or before.signal)
+            if not (is_before and has_failed and before.ended_by_itself) or before.stopped:
+                continue
+            for policy in one.spec.log_policies:
+                is_printed = re.search(policy["pattern"].encode(), bytes(before.output), re.MULTILINE)
+                if is_printed and not self._may_miss_records(before):
+                    raise Violation(f"{one.name} starts, though {before.name} printed {policy['pattern']}")
+
+    def is_to_be_stopped(self, one: Learner) -> bool:
+        """Say whether a learner will not run for ever: it is the first one and a rule holds, or its search ends."""
+        is_held = bool(one.held) and one.ref.learner == 1
+        return (is_held or self._world.people.search.is_being_ended(one.spec)) and not one.is_hidden
 
     # After each transaction
 
@@ -158,6 +180,7 @@ class Checks:
                 raise Violation(f"{name}: attempt {attempt} is {state}, but {one.name} is {one.phase}")
         if State(state) in TERMINAL and (before is None or before[2] != state):
             self._check_exit_code(job_id, attempt, state, intent, exit_code, exit_by)
+            self._check_rules(job_id, attempt, state, reason)
 
     def _check_left_queue(self, job_id: str, attempt: int) -> None:
         """A job that waits at its host is QUEUED until its host starts it."""
@@ -203,11 +226,32 @@ class Checks:
                     f"{short_id(job_id)} ended by itself with {code}, and shows {exit_code} {exit_by}"
                 )
 
+    def _check_rules(self, job_id: str, attempt: int, state: str, reason: str) -> None:
+        """A rule stops only what it holds for, and a job that its agent has stopped by one says so.
+
+        A stop for what an attempt has reported may find the next one, which its host has begun meanwhile.
+        """
+        of_job = [one for one in self._world.all_learners() if one.ref.job_id == job_id]
+        learners = [one for one in of_job if one.ref.attempt == attempt]
+        first = next((one for one in learners if one.ref.learner == 1), None)
+        may_hold = [first] if first is not None and first.began and first.stopped else [*learners]
+        may_hold += [one for one in of_job if one.ref.attempt == attempt - 1]
+        is_by_rule = state == State.HALTED and f" by {BY}" in reason
+        if is_by_rule and not any(one.held for one in may_hold):
+            raise Violation(f"{short_id(job_id)} is {state}: {reason}, and no rule of it held")
+        for one in learners:
+            is_stopped = one.stopped in ("halt", "kill") and one.asked_by.startswith(BY)
+            is_seen = one.phase is LearnerPhase.EXITED and not one.is_hidden
+            is_asked_by_others = len(learners) > 1 or self._world.people.was_stopped(job_id)
+            if is_stopped and is_seen and not (is_by_rule or is_asked_by_others):
+                raise Violation(f"{one.name} was stopped by its rule, and its job is {state}: {reason}")
+
     # When all has come to rest
 
     def at_rest(self) -> None:
         """Look at everything."""
         self._nothing_runs()
+        self._nothing_stays_preempted()
         self._nothing_is_left_of_what_failed()
         self._nothing_is_left_of_deleted_jobs()
         self._all_is_over()
@@ -222,6 +266,13 @@ class Checks:
         for target in self._world.targets:
             if target.held():
                 raise Violation(f"{target.name} still holds {target.held()} GPUs")
+
+    def _nothing_stays_preempted(self) -> None:
+        """Who was preempted has not failed: another attempt follows, unless a person wants none."""
+        may_be = {one.ref.job_id for one in self._world.all_learners() if one.spec.may_be_preempted}
+        for row in self.store.rows(_ROWS):
+            if row[6] == "preempt" and row[0] in may_be and not self._world.people.was_stopped(row[0]):
+                raise Violation(f"{short_id(row[0])} is {row[2]} for ever: {row[3]}")
 
     def _nothing_is_left_of_what_failed(self) -> None:
         for job_id in self._world.people.refused:

@@ -13,6 +13,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from tests.simulation.chance import Chance
@@ -45,6 +46,8 @@ class Disk:
         self._chance = chance
         self.after_commit: Callable[[], None] = lambda: None
         """Called when a transaction of the home's database is there for all to see."""
+        self.after_mirrored: Callable[[str], None] = lambda path: None
+        """Called when a mirrored file has grown."""
         self.connections: dict[Process, list[sqlite3.Connection]] = {}
         self.full_until = 0.0
         self.on_killed: Callable[[Process, str], None] = lambda process, where: None
@@ -88,6 +91,8 @@ class Disk:
                 self.on_killed(process, "amid write")
                 self._scheduler.kill(process)
         done = real(*arguments, **named)
+        if name == "pwrite":
+            self.after_mirrored(str(Path(f"/proc/self/fd/{arguments[0]}").readlink()))
         self._dies("after", name)
         return done
 

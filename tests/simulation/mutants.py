@@ -34,6 +34,8 @@ class Mutant:
     before: str
     after: str
     what: str
+    faults: str = ""
+    """The kinds of faults that show it; empty for all of them."""
 
     @property
     def module(self) -> str:
@@ -165,6 +167,44 @@ MUTANTS: Final = (
         "        if followed is not None and job.intent is Intent.NONE:\n",
         "a job that is stopped ends, though its host has begun its next attempt",
     ),
+    Mutant(
+        "preempted-is-failed",
+        "workbench/controller/decide/restarts.py",
+        "    if outcome.reason.code == PREEMPTED and is_preemptible:\n",
+        "    if False:\n",
+        "a job that was preempted uses up its restarts, and fails",
+        "learner",
+    ),
+    Mutant(
+        "report-before-its-event",
+        "workbench/controller/loop/experiments.py",
+        '                    trial.seen = event["point"]\n',
+        "",
+        "the next controller takes what a trial has reported once more",
+    ),
+    Mutant(
+        "search-forgets-a-trial",
+        "workbench/controller/loop/experiments.py",
+        '                    touched |= self._request(row, "kill")\n',
+        "                    pass\n",
+        "a killed search waits for its trials to end by themselves",
+        "search,learner",
+    ),
+    Mutant(
+        "policy-for-later-attempts",
+        "workbench/controller/loop/event_handler.py",
+        "any(map(failed, over)):\n            self._search_logs(tracked, over)\n            return set()\n",
+        "any(map(failed, over)):\n            self._search_logs(tracked, over)\n",
+        "a failed attempt is followed by the next one before its output was searched",
+    ),
+    Mutant(
+        "rule-never-followed",
+        "workbench/controller/loop/stop_rules.py",
+        "            return not status.stops_itself\n",
+        "            return False\n",
+        "a rule of which the agent knows nothing stops no job",
+        "rules,learner",
+    ),
 )
 
 
@@ -198,7 +238,10 @@ def find(mutant: Mutant, *, seconds: float = FOUND_SECONDS) -> tuple[float, str]
     mutant.source()
     began = monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "tests.simulation.mutants", mutant.name, "--seconds", str(seconds), "--first"],
+        [
+            *(sys.executable, "-m", "tests.simulation.mutants", mutant.name),
+            *("--seconds", str(seconds), "--faults", mutant.faults, "--first"),
+        ],
         cwd=ROOT,
         env=os.environ | {"PYTHONHASHSEED": "0"},
         capture_output=True,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
 
+from tests.simulation.searches import Search
 from tests.simulation.tasks import Process
 from workbench.controller.client.requests import ask
 from workbench.controller.client.submission import Submission, submit
@@ -14,7 +16,6 @@ from workbench.errors import FabricError
 from workbench.job import TERMINAL, JobId, State, short_id
 from workbench.spec import SWEEP_LABEL, Framework, JobSpec
 from workbench.store.db.database import Store
-from workbench.store.queries.jobs import job
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -43,6 +44,8 @@ class People:
         self.jobs = jobs
         self._targets: dict[str, str] = {}
         self._stopped: set[str] = set()
+        self.resumed: set[str] = set()
+        """Jobs that somebody has asked to go on."""
         self.refused: set[JobId] = set()
         """Jobs of which their command said that they were not submitted."""
         self.is_over = False
@@ -52,6 +55,7 @@ class People:
         self._at_most = 1 + int(sweeps.random() * 3)
         self.jobs_fail = world.chance.of("jobs that fail").random() < FAILING
         """Whether jobs have one learner each, which fails more often than not, and restarts."""
+        self.search = Search(world)
         self._ids = [JobId(f"training-aaaaaaa{LETTERS[n // 23]}{LETTERS[n % 23]}") for n in range(jobs)]
 
     def target_name(self, job_id: str) -> str:
@@ -59,8 +63,15 @@ class People:
         return self._targets.get(job_id, "")
 
     def was_stopped(self, job_id: str) -> bool:
-        """Say whether anybody asked for a job to be stopped."""
-        return job_id in self._stopped
+        """Say whether anybody asked for a job to be stopped: a person, its search, or a rule of its own."""
+        sql = "SELECT 1 FROM requests WHERE job_id = ? AND kind IN ('halt', 'kill', 'delete') LIMIT 1"
+        return job_id in self._stopped or self._world.checks.store.row(sql, (job_id,)) is not None
+
+    def values_of(self, job_id: str, epoch: int) -> dict[str, list[float]]:
+        """Return what a job reports after so many epochs: trials are compared, so each has another loss."""
+        if job_id in self._ids:
+            return {"loss": [1.0 / epoch]}
+        return {"loss": [(1 + crc32(job_id.encode()) % 100) / epoch], "epoch": [float(epoch)]}
 
     def begin(self) -> None:
         """Plan what people do."""
@@ -68,8 +79,9 @@ class People:
         for number, job_id in enumerate(self._ids):
             at = chance.between("when jobs are submitted", 0.0, 20.0) if number else 0.0
             self._world.scheduler.after(at, partial(self._submit, job_id))
+        self.search.begin()
 
-    def _process(
+    def run(
         self, name: str, work: Callable[[Store], None], failed: Callable[[], None] = lambda: None
     ) -> None:
         """Run a command; ``failed`` is called where it ends with an error that it says."""
@@ -89,7 +101,7 @@ class People:
 
     def visit(self) -> None:
         """Look in on jobs that are open, as a screen does: it starts a controller where none runs."""
-        if self._left() or self._has_requests():
+        if self._left() or self._has_requests() or self.search.left():
             self._world.ensure_controller()
 
     # Submitting
@@ -108,6 +120,7 @@ class People:
             after = f"{earlier[int(draw.random() * len(earlier))]}:{mode}"
         learners = 1 if draw.random() < 0.6 or self.jobs_fail else 2 + int(draw.random() * 2)
         sweep = self._sweep(target.name)
+        rules, policies = self._rules()
         spec = JobSpec(
             name="simulated",
             framework=FRAMEWORK,
@@ -123,6 +136,8 @@ class People:
             after=(after,) if after else (),
             labels={SWEEP_LABEL: sweep} if sweep else {},
             at_most=self._at_most if sweep else None,
+            stop_when=rules,
+            log_policies=policies,
         )
         world.checks.allow(job_id, spec.max_restarts, spec.max_platform_restarts)
 
@@ -134,10 +149,26 @@ class People:
             f"{short_id(job_id)} is submitted to {target.name}: {learners} learners, {spec.gpus} GPUs each, "
             f"restarts {spec.max_restarts} and {spec.max_platform_restarts}{', after ' + after if after else ''}"
             f"{f', {self._at_most} at most of the sweep {sweep}' if sweep else ''}"
+            f"{''.join(f', {one}' for one in (*rules, *policies))}"
         )
-        self._process(f"submit of {short_id(job_id)}", work, lambda: self.refused.add(job_id))
+        self.run(f"submit of {short_id(job_id)}", work, lambda: self.refused.add(job_id))
         if chance.is_active("people"):
             world.scheduler.after(chance.between("when people act", 0.0, 30.0), lambda: self._act(job_id))
+
+    def _rules(self) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...]]:
+        """Return the stop rules and the log policies of a job; a job reports 1, 1/2, 1/3, 1/4 at most."""
+        if not self._world.chance.is_active("rules"):
+            return (), ()
+        draw = self._world.chance.of("rules")
+        rules, policies = [], []
+        if draw.random() < 0.6:
+            then = ("halt", "kill", "tell")[int(draw.random() * 3)]
+            rules.append({"metric": "loss", "below": (0.4, 0.6, 0.9)[int(draw.random() * 3)], "then": then})
+        if draw.random() < 0.3:
+            rules.append({"metric": "loss", "no_better_for": 1, "after": 1, "goal": "maximize"})
+        if draw.random() < 0.6:
+            policies.append({"pattern": f"line {1 + int(draw.random() * 4)}$", "action": "cancel_retries"})
+        return tuple(rules), tuple(policies)
 
     def _sweep(self, target: str) -> str:
         """Return the sweep that a job belongs to; most sweeps are at one target alone."""
@@ -159,8 +190,10 @@ class People:
         """Ask for something."""
         if kind in ("halt", "kill", "delete"):
             self._stopped.add(job_id)
+        if kind == "resume":
+            self.resumed.add(job_id)
         self._world.story(f"somebody asks: {kind} {short_id(job_id)}")
-        self._process(f"{kind} of {short_id(job_id)}", lambda store: self._ask(store, job_id, kind))
+        self.run(f"{kind} of {short_id(job_id)}", lambda store: self._ask(store, job_id, kind))
 
     def _ask(self, store: Store, job_id: JobId, kind: str) -> None:
         ask(store, job_id, kind, origin="simulation")
@@ -175,9 +208,12 @@ class People:
 
     def _wait(self, until: float) -> None:
         world, left = self._world, self._left()
-        if not left and not self._has_requests():
-            self.is_over = True
+        self.is_over = not left and not self._has_requests() and not self.search.left()
+        if self.is_over:
+            # A controller may still find a job whose command was killed once its history was written.
+            world.scheduler.after(10.0, lambda: self._wait(until))
             return
+        self.search.settle()
         world.ensure_controller()
         if world.scheduler.now >= until:
             world.nobody_waits_in_vain(left)
@@ -189,11 +225,11 @@ class People:
 
     def _left(self) -> list[tuple[JobId, State]]:
         """List the jobs that are open, or about to be deleted."""
-        rows = [job(self._world.checks.store, job_id) for job_id in self._ids]
+        sql = "SELECT id, state, intent FROM jobs WHERE deleted_us IS NULL ORDER BY id"
         return [
-            (row.id, row.state)
-            for row in rows
-            if row is not None and row.deleted_us is None and (row.state not in TERMINAL or row.intent)
+            (JobId(job_id), State(state))
+            for job_id, state, intent in self._world.checks.store.rows(sql)
+            if State(state) not in TERMINAL or intent
         ]
 
     def _has_requests(self) -> bool:

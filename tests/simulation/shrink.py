@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 
-from tests.simulation.chance import FAULTS, Chance
+from tests.simulation.chance import FAULTS, FAULTS_AT_FIRST, Chance
 from tests.simulation.world import Ground, Result
 
 SHRINK_SECONDS: Final = 60.0
@@ -34,7 +34,7 @@ class Scenario:
         document: dict[str, Any] = {"seed": self.seed, "jobs": self.jobs}
         if self.only is not None:
             document["only"] = list(self.only)
-        if self.kinds != tuple(FAULTS):
+        if self.kinds != FAULTS_AT_FIRST:
             document["kinds"] = list(self.kinds)
         return document
 
@@ -45,7 +45,7 @@ class Scenario:
         return cls(
             document["seed"],
             document.get("jobs", 3),
-            tuple(document.get("kinds", FAULTS)),
+            tuple(document.get("kinds", FAULTS_AT_FIRST)),
             None if only is None else tuple(only),
         )
 

@@ -27,8 +27,11 @@ from runners.interface import (
 )
 from tests.simulation.chance import Chance
 from tests.simulation.tasks import Scheduler, Waiters
+from workbench.controller.loop.stop_rules import rule_of
 from workbench.job import PREEMPTED, LearnerPhase, Reason, short_id
+from workbench.learner.journal import reasons
 from workbench.learner.journal.launch_document import PREEMPT, LaunchDocument
+from workbench.learner.journal.stop_rules import BY, StopRule, is_for_agent
 from workbench.learner.waiter import gates as waiter_gates
 from workbench.spec import SWEEP_LABEL, JobSpec
 
@@ -115,6 +118,8 @@ class Learner:
     ref: LearnerRef
     spec: JobSpec
     does: Behaviour
+    target: str
+    """The name of where it is."""
     phase: LearnerPhase = LearnerPhase.STARTING
     runs: bool = False
     """Whether its command runs."""
@@ -137,6 +142,14 @@ class Learner:
     decided: bool = False
     asked: str = ""
     """Which stop lies there."""
+    asked_by: str = ""
+    stops_itself: bool = False
+    """Whether its agent follows its stop rules."""
+    held: str = ""
+    """Why one of its stop rules holds, by what it has reported; empty until one does."""
+    rules: tuple[StopRule, ...] = ()
+    is_to_finish: bool = False
+    """Whether ``should_stop()`` says yes."""
     ended_by_itself: bool = False
     restarts: HostRestarts | None = None
     """How its host begins the next attempt, should it fail."""
@@ -182,6 +195,7 @@ class Learner:
             node=node,
             waits=self.waits_for_slots and self.is_handed_over,
             cut_off=self.is_cut_off,
+            stops_itself=self.stops_itself if self.began or self.is_over else None,
             followed_by=self.followed_by if self.is_over else None,
         )
 
@@ -209,6 +223,8 @@ class SimulatedTarget:
         """By job: when its back-off is over, however the clock is set."""
         self.refusals: Counter[LearnerRef] = Counter()
         """How many times in a row it has answered with an error when a learner's journal was asked for."""
+        self.knows_rules = world.chance.of("agents that know rules").random() < 0.7
+        """Whether the agents here are those of a fabric that follows stop rules."""
         self.clock_us = 0
         """How far its clock is ahead."""
         self.is_up = True
@@ -269,7 +285,7 @@ class SimulatedTarget:
         if one is not None and not one.is_cut_off:
             return
         if one is None:
-            one = self.learners[ref] = Learner(ref, spec, self.world.behaviour(ref, spec))
+            one = self._add(ref, spec)
         one.restarts, one.limit = restarts, limit
         one.is_cut_off = one.is_handed_over = False
         self.world.story(f"{self.name}: {one.name} is launched")
@@ -300,7 +316,7 @@ class SimulatedTarget:
         for ref in refs:
             one = self.known(ref)
             if one is None:
-                one = self.learners[ref] = Learner(ref, spec, self.world.behaviour(ref, spec))
+                one = self._add(ref, spec)
             if one.is_cut_off or (one.phase is LearnerPhase.STARTING and not one.slots and not one.is_over):
                 one.waits_for_slots = one.is_handed_over = True
                 one.is_cut_off = False
@@ -308,6 +324,12 @@ class SimulatedTarget:
         self.world.story(f"{self.name}: {short_id(refs[0].job_id)}.{refs[0].attempt} waits there")
         self.admit()
         self.tell()
+
+    def _add(self, ref: LearnerRef, spec: JobSpec) -> Learner:
+        one = self.learners[ref] = Learner(ref, spec, self.world.behaviour(ref, spec), self.name)
+        one.rules = tuple(rule_of(rule) for rule in spec.stop_when if is_for_agent(rule))
+        one.stops_itself = bool(one.rules) and ref.learner == 1 and self.knows_rules
+        return one
 
     def known(self, ref: LearnerRef) -> Learner | None:
         """Return the learner that a launch finds there: none where it is over and somebody has removed its files."""
@@ -462,6 +484,8 @@ class SimulatedTarget:
             self._later(one, does.run_seconds, lambda: self._end(one, does.exit_code, does.signal, ""))
         if one.spec.max_runtime_seconds is not None:
             self._later(one, one.spec.max_runtime_seconds, lambda: self._end(one, None, 15, "max_runtime"))
+        if one.is_to_finish:
+            self._finish(one)
         if does.preempted_at is not None and one.spec.may_be_preempted:
             self._later(one, does.preempted_at, partial(self._preempt, one))
         if does.agent_dies_at is not None:
@@ -487,11 +511,25 @@ class SimulatedTarget:
             "kind": "metrics",
             "times": [self.now_us()],
             "steps": [number],
-            "values": {"loss": [1.0 / number]},
+            "values": self.world.people.values_of(one.ref.job_id, number),
         }
         one.records += json.dumps(record).encode() + b"\n"
         self._write_here(one)
         self.tell()
+        loss = self.world.people.values_of(one.ref.job_id, number)["loss"][0]
+        held = next((rule for rule in one.rules if not one.held and rule.take(loss, number)), None)
+        if held is not None:
+            one.held = held.sentence
+            self.world.story(f"{self.name}: {one.name} reports what a rule stops it for: {one.held}")
+            if one.stops_itself:
+                self._later(one, 0.05, partial(self._follow_rule, one, held))
+
+    def _follow_rule(self, one: Learner, held: StopRule) -> None:
+        """Have the agents of an attempt stop it by a rule, as the first learner's agent asks them to."""
+        kind = str(held.rule.get("then", "halt"))
+        for other in self.of(AttemptRef(one.ref.home, one.ref.job_id, one.ref.attempt, one.spec.learners)):
+            if not other.is_over and not other.asked:
+                self.ask(other, kind, one.spec.grace_seconds, BY + held.sentence)
 
     def _write_here(self, one: Learner) -> None:
         """Write the journal into the home, where this is the home's machine."""
@@ -518,21 +556,23 @@ class SimulatedTarget:
         one.ended_by_itself = was_running and stopped in ("", "max_runtime", PREEMPT)
         if stopped == "max_runtime":
             one.reason = Reason("max_runtime is over", "C204")
+        if stopped in ("halt", "kill"):
+            one.reason = Reason(**reasons.of_stop(stopped, one.asked_by))
         if stopped == PREEMPT:
             one.reason = Reason("preempted: somebody's job needs its GPUs", PREEMPTED)
         if one.does.stalls_seconds and self.kind == "local":
+            why = one.reason
             one.phase, one.reason = LearnerPhase.STOPPING, Reason("its output finds no room", "S204")
-            self._later(one, one.does.stalls_seconds, lambda: self._record_end(one))
+            self._later(one, one.does.stalls_seconds, lambda: self._record_end(one, why))
         elif one.does.store_seconds and was_running:
             one.phase = LearnerPhase.STORING
-            self._later(one, one.does.store_seconds, lambda: self._record_end(one))
+            self._later(one, one.does.store_seconds, lambda: self._record_end(one, one.reason))
         else:
-            self._record_end(one)
+            self._record_end(one, one.reason)
         self.tell()
 
-    def _record_end(self, one: Learner) -> None:
-        if one.reason is not None and one.reason.code == "S204":
-            one.reason = None
+    def _record_end(self, one: Learner, why: Reason | None) -> None:
+        one.reason = why
         if self._is_followed(one):
             self._name_next(one)
         else:
@@ -639,11 +679,15 @@ class SimulatedTarget:
         self.world.story(f"{self.name}: the files of {one.name} are gone, it runs on")
         self.tell()
 
-    def ask(self, one: Learner, kind: str, grace_seconds: float) -> None:
+    def ask(self, one: Learner, kind: str, grace_seconds: float, by: str = "") -> None:
         """Ask a learner to stop, as its agent does."""
         if one.is_over or one.is_hidden or one.asked == "kill" or (one.asked and kind != "kill"):
             return
-        one.asked = kind
+        if kind == "finish":
+            one.is_to_finish = True
+            self._finish(one)
+            return
+        one.asked, one.asked_by = kind, by
         if one.waits_for_slots or one.is_cut_off:
             one.waits_for_slots = one.is_cut_off = False
             self._end(one, None, None if one.is_handed_over else 9, kind)
@@ -659,10 +703,15 @@ class SimulatedTarget:
             wait = min(does.stop_seconds, grace_seconds)
             self._later(one, wait, lambda: self._end(one, does.halted_exit_code, None, kind))
 
+    def _finish(self, one: Learner) -> None:
+        """Have a learner that looks whether it should stop end by itself."""
+        if one.runs and not one.does.ignores_term:
+            self._later(one, one.does.stop_seconds, lambda: self._end(one, 0, None, ""))
+
     def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
         """Ask the learners of an attempt to stop that are there."""
         for one in self.of(attempt):
-            self.ask(one, request.kind, request.grace_seconds)
+            self.ask(one, request.kind, request.grace_seconds, request.by)
 
     def remove(self, attempt: AttemptRef) -> None:
         """End an attempt's processes and remove its files; on this machine the files are the job's."""

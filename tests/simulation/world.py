@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -20,10 +20,12 @@ from tests.simulation.checks import Checks, Violation
 from tests.simulation.disk import Disk
 from tests.simulation.people import People
 from tests.simulation.runner import Connection, OpenedSimulation
+from tests.simulation.searches import LENGTH
 from tests.simulation.targets import FOR_EVER, Behaviour, Kind, Learner, SimulatedTarget, draw_behaviour
 from tests.simulation.tasks import Process, RunsInCircles, Scheduler, SimulatedConcurrency, Task
 from workbench.clock import replace_clock
-from workbench.controller.client import requests
+from workbench.controller.client import connect, requests
+from workbench.controller.loop import experiments
 from workbench.controller.loop.loop import Loop, Settings
 from workbench.controller.runtime.lock import ControllerLock
 from workbench.controller.runtime.log import ControllerLog
@@ -100,6 +102,8 @@ class World:
         self.checks = Checks(self)
         _ = self.checks.store  # opened by nobody who can be killed
         self.disk.after_commit = self._after_commit
+        if "rules" in chance.kinds:  # the stories of the first regressions stay what they were
+            self.disk.after_mirrored = self.file_changed
         self._violation: BaseException | None = None
         self._deaf: set[LearnerRef] = set()
         self.people = People(self, jobs)
@@ -118,12 +122,20 @@ class World:
 
     def behaviour(self, ref: LearnerRef, spec: JobSpec) -> Behaviour:
         """Draw what a learner does."""
-        return draw_behaviour(self.chance, ref, is_to_fail=self.people.jobs_fail)
+        does = draw_behaviour(self.chance, ref, is_to_fail=self.people.jobs_fail)
+        if spec.stop_when and self.chance.of("who trains until it is stopped").random() < 0.3:
+            does.run_seconds = FOR_EVER
+        if self.people.search.is_trial(spec):
+            self.checks.allow(ref.job_id, spec.max_restarts, spec.max_platform_restarts)
+            if self.chance.of("how far trials come").random() < 0.8:
+                does.lines = LENGTH
+        return does
 
     def started(self, target: SimulatedTarget, one: Learner) -> None:
         """Note that a learner's command starts."""
         self.story(f"{target.name}: {one.name} runs")
         self._guard(lambda: self.checks.learner_starts(target, one))
+        self._guard(lambda: self.people.search.check_limit(one))
 
     def all_learners(self) -> Iterator[Learner]:
         """Yield every learner that ever was."""
@@ -133,13 +145,7 @@ class World:
 
     def target_of(self, one: Learner) -> SimulatedTarget:
         """Return where a learner is."""
-        return next(
-            target for target in self.targets if one.ref in target.learners or one in self.removed_at(target)
-        )
-
-    def removed_at(self, target: SimulatedTarget) -> list[Learner]:
-        """List the learners that were removed from a target."""
-        return [one for one in self.removed if self.people.target_name(one.ref.job_id) == target.name]
+        return next(target for target in self.targets if target.name == one.target)
 
     def may_miss_records(self, one: Learner) -> bool:
         """Say whether a job may have ended without all that a learner left: somebody stopped it, or it is removed."""
@@ -233,6 +239,22 @@ class World:
         assert command == "ask"
         found.loop.ask(fields["job"], fields["kind"], fields["who"])
         return {"ok": True}
+
+    @contextmanager
+    def reached(self) -> Iterator[None]:
+        """Have clients reach its controllers, and ids of jobs be the same ones in each life."""
+
+        def ensure(home: Home, *_: Any) -> str:
+            self.ensure_controller()
+            return ""
+
+        with (
+            patch.object(requests, "send_message", self.send_message),
+            patch.object(connect, "ensure_controller", ensure),
+            patch.object(connect, "ensure_heard", ensure),
+            patch.object(experiments, "new_job_id", self.people.search.next_job_id),
+        ):
+            yield
 
     def _be_controller(self, one: Controller) -> None:
         try:
@@ -370,7 +392,10 @@ class World:
 
     def nobody_waits_in_vain(self, left: Sequence[tuple[JobId, State]]) -> None:
         """Fail where jobs are open for long though nothing goes wrong any more, and no learner hangs."""
-        hangs = any(one.does.run_seconds >= FOR_EVER and not one.is_over for one in self.all_learners())
+        hangs = any(
+            one.does.run_seconds >= FOR_EVER and not one.is_over and not self.checks.is_to_be_stopped(one)
+            for one in self.all_learners()
+        )
         if not hangs and not any(" now" in self.checks.reason_of(job_id) for job_id, _ in left):
             waiting = ", ".join(f"{short_id(job_id)} ({state})" for job_id, state in left)
             self._fail(Violation(f"waits for ever: {waiting or 'a request'}"))
@@ -409,6 +434,7 @@ class World:
         if self._violation is not None:
             raise self._violation
         self.checks.at_rest()
+        self.people.search.at_rest()
         self._look_at_log()
         if self.chance.below("rebuild", 8) == 0:
             self.checks.rebuilt_alike()
@@ -475,8 +501,7 @@ class Ground:
         shutil.copytree(self._template, folder, dirs_exist_ok=True)
         violation = ""
         world = World(chance, Home(folder), jobs=jobs, keeps_story=keeps_story)
-        reached = patch.object(requests, "send_message", world.send_message)
-        with replace_clock(world.scheduler), disks.in_use(world.disk), reached:
+        with replace_clock(world.scheduler), disks.in_use(world.disk), world.reached():
             began = world.scheduler.now
             try:
                 world.run()

@@ -11,6 +11,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Any, Final
 
 from workbench.search.method import (
@@ -152,7 +153,20 @@ class AshaStopping(_Halving):
         max_trials: int,
         max_concurrent: int,
         measure: Measure,
+        replaces_early_ends: bool = True,
     ) -> None:
+        """Begin with no trial.
+
+        Args:
+            rung_count: how many rungs there are.
+            divisor: one of so many trials goes on at each rung.
+            max_time: the units of the top rung.
+            max_trials: how many trials there are in all.
+            max_concurrent: how many of them run at once; 0 for as many as let one of them reach the top.
+            measure: what they are compared by.
+            replaces_early_ends: whether another trial takes the turn of one that ends by itself below the top rung.
+                Determined begins none: a search whose code trains for less than ``max_time`` ends with its first ones.
+        """
         super().__init__(
             rungs=rung_units(rung_count, divisor, max_time),
             divisor=divisor,
@@ -160,6 +174,14 @@ class AshaStopping(_Halving):
             max_concurrent=max_concurrent,
             measure=measure,
         )
+        self._replaces_early_ends = replaces_early_ends
+        self._undecided: set[str] = set()
+        """The trials of which each has begun no other one yet: they were not stopped, and have not failed."""
+
+    def _create(self, context: SearchContext) -> Create:
+        created = super()._create(context)
+        self._undecided.add(created.trial)
+        return created
 
     def begin(self, context: SearchContext) -> list[Operation]:
         """Begin as many as may run at once."""
@@ -170,6 +192,7 @@ class AshaStopping(_Halving):
         time, value = self._measure.time(metrics), self._measure.value(metrics)
         if not self._stops(trial, time, value):
             return []
+        self._undecided.discard(trial)
         return [StopTrial(trial), *([self._create(context)] if self._may_create else [])]
 
     def _stops(self, trial: str, time: float, value: float) -> bool:
@@ -186,11 +209,20 @@ class AshaStopping(_Halving):
 
     def failed(self, context: SearchContext, trial: str, how: TrialEnd) -> list[Operation]:
         """Count a failure as the worst value of its rung, and take an invalid one out of all."""
+        self._undecided.discard(trial)
         if how is TrialEnd.INVALID:
             self._forget(trial)
             return [self._create(context)]
         self._rungs[self._rung_of[trial]].insert_before(trial, WORST)
         return [self._create(context)] if self._may_create else []
+
+    def ended(self, context: SearchContext, trial: str) -> list[Operation]:
+        """Begin another trial in place of one that has ended by itself, unless it has made room already."""
+        super().ended(context, trial)
+        if trial not in self._undecided:
+            return []
+        self._undecided.discard(trial)
+        return [self._create(context)] if self._replaces_early_ends and self._may_create else []
 
 
 class AshaPromotion(_Halving):
@@ -347,6 +379,7 @@ class AdaptiveAsha(SearchMethod):
         measure: Measure,
         rungs: Sequence[int] = (),
         promotes: bool = False,
+        replaces_early_ends: bool = True,
     ) -> None:
         """Make the brackets: of ``mode``, or with the numbers of ``rungs`` where any are given."""
         counts = sorted(rungs, reverse=True) or bracket_rungs(
@@ -354,7 +387,9 @@ class AdaptiveAsha(SearchMethod):
         )
         trials = bracket_trials(max_trials, divisor, counts)
         at_once = bracket_concurrency(max_concurrent, divisor, trials)
-        variant = AshaPromotion if promotes else AshaStopping
+        variant = (
+            AshaPromotion if promotes else partial(AshaStopping, replaces_early_ends=replaces_early_ends)
+        )
         self._brackets: list[AshaStopping | AshaPromotion] = [
             variant(
                 rung_count=count,

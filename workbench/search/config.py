@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import field, fields
+from functools import partial
 from typing import Any, Final
 
 from workbench.search.asha import AdaptiveAsha, AshaPromotion, AshaStopping
@@ -85,13 +86,17 @@ class SearchConfig:
         """Return what may be tried."""
         return _space(self.params)
 
-    def make_method(self) -> SearchMethod:
-        """Return the method, before its first trial."""
+    def make_method(self, *, replaces_early_ends: bool = True) -> SearchMethod:
+        """Return the method, before its first trial; a search that an older fabric has begun replaces no trials."""
         match self.method:
             case "grid":
                 return GridSearch(self.space(), self.max_concurrent)
             case "asha":
-                variant = AshaPromotion if self.variant == "promotion" else AshaStopping
+                variant = (
+                    AshaPromotion
+                    if self.variant == "promotion"
+                    else partial(AshaStopping, replaces_early_ends=replaces_early_ends)
+                )
                 return variant(
                     rung_count=self.rungs or self._deepest(),
                     divisor=self.divisor,
@@ -111,6 +116,7 @@ class SearchConfig:
                     measure=self.measure,
                     rungs=self.brackets,
                     promotes=self.variant == "promotion",
+                    replaces_early_ends=replaces_early_ends,
                 )
             case "pbt":
                 return PopulationSearch(

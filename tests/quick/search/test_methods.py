@@ -692,3 +692,28 @@ def test_trials_that_are_created_ahead_are_the_same_in_the_same_order(name: str)
     one_by_one = created(1)
     assert len(one_by_one) == (49 if name == "random" else 40)
     assert created(10) == created(101) == one_by_one
+
+
+def test_another_trial_takes_the_turn_of_one_that_ends_below_the_top_rung() -> None:
+    searcher = Searcher(stopping(3, 1), Space({}), 7)
+    (first,) = searcher.begin()
+    assert isinstance(first, Create)
+    assert searcher.report(first.trial, {"loss": 1.0, "batches": 50}) == []
+
+    (second,) = searcher.end(first.trial)
+    assert isinstance(second, Create)
+    stop, third = searcher.report(second.trial, {"loss": 2.0, "batches": 900})
+    assert (stop, isinstance(third, Create)) == (StopTrial(second.trial), True)
+    assert searcher.end(second.trial) == []
+    assert isinstance(third, Create)
+    assert searcher.end(third.trial) == [Shutdown()]
+
+
+def test_a_search_that_an_older_fabric_began_replaces_no_trial_that_ends_early() -> None:
+    config = {"method": "asha", "metric": "loss", "time_metric": "batches", "max_time": 900, "max_trials": 3}
+    config = SearchConfig.from_json({**config, "max_concurrent": 1})
+    searcher = Searcher(config.make_method(replaces_early_ends=False), Space({}), 7)
+    (first,) = searcher.begin()
+    assert isinstance(first, Create)
+
+    assert searcher.end(first.trial) == [Shutdown()]

@@ -30,7 +30,7 @@ from workbench.controller.runtime.searcher_process import SearcherProcess, inter
 from workbench.controller.runtime.secrets import forget_secrets, read_secrets, write_secrets
 from workbench.data.code.snapshot import unpack
 from workbench.errors import FabricError, UsageError
-from workbench.job import Intent, JobId, State, new_job_id
+from workbench.job import BEFORE_THE_COMMAND, Intent, JobId, State, new_job_id
 from workbench.learner.determined_jobs import (
     CONFIG_VARIABLE,
     LENGTHS_VARIABLE,
@@ -52,6 +52,7 @@ from workbench.store.queries.experiments import (
     ID_PREFIX,
     KILLED,
     PAUSED,
+    REPLACES_EARLY_ENDS,
     RUNNING,
     STOPPING,
     TRIALS_AHEAD,
@@ -332,7 +333,8 @@ class Experiments:
         document = read_experiment_file(context.home, experiment_id)
         config = SearchConfig.from_json(document["spec"]["search"])
         space = config.space()
-        searcher = Searcher(config.make_method(), space, document["seed"])
+        method = config.make_method(replaces_early_ends=bool(document.get(REPLACES_EARLY_ENDS)))
+        searcher = Searcher(method, space, document["seed"])
         active = _Active(experiment_id, config, document, spec_from_json(document["spec"]), searcher)
         keys = json_object(active.spec.env.get(CONFIG_VARIABLE)).get("searcher") or {}
         active.has_lengths = keys.get("max_length") is not None
@@ -486,6 +488,7 @@ class Experiments:
                         continue
                 if row is None:
                     if active.is_stopping:
+                        forget_secrets(self._context.home, trial.job_id)  # it may have begun to begin
                         self._end(active, trial, TrialEnd.CANCELLED)
                     elif active.is_paused or is_full or not self._may_begin(active, trial):
                         continue
@@ -523,6 +526,9 @@ class Experiments:
                     touched |= self._hold(active, trial, row, "held", BY_COMPARISON)
                 elif active.is_paused:
                     touched |= self._hold(active, trial, row, "paused", BY_PAUSE)
+                elif trial.is_stopped and row.state in BEFORE_THE_COMMAND:
+                    # An attempt that has failed is not made again, though its last report stopped it a moment later.
+                    touched |= self._request(row, "halt")
                 elif trial.is_stopped:
                     self._ask_to_stop(trial, row)
         if active.is_stopping and not active.open:
@@ -1086,7 +1092,8 @@ def _is_held(active: _Active, trial: _Trial, row: JobRow) -> bool:
     """Say whether a trial's job has ended only for the search to go on later."""
     if active.is_stopping or trial.is_stopped or row.deleted_us is not None or trial.paused != row.attempt:
         return False
-    return row.state is State.HALTED and not was_stopped(row)
+    # Who has its job deleted is answered first: a resume would be refused as often as it is asked for.
+    return row.state is State.HALTED and row.intent is Intent.NONE and not was_stopped(row)
 
 
 def _is_awaited(active: _Active, trial: _Trial) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from workbench.controller.decide.outcome import OVER
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.job import Intent, State
@@ -44,6 +45,8 @@ class WatchedRule:
 
     judged: StopRule
     series: int | None = None
+    learner: int = 1
+    """The one that reports it."""
     seen: int = 0
     """The last point that was taken."""
     is_done: bool = False
@@ -67,6 +70,12 @@ class WatchedRule:
             f"{self.rule['metric']} was at best {found.own:.6g} in its first {values}, worse than the median of"
             f" {found.jobs} others of its sweep, {found.others:.6g}"
         )
+
+
+def _is_ended(tracked: TrackedJob) -> bool:
+    """Say whether all learners of a job have ended: its last values may come later, and then stop nothing any more."""
+    phases = [status.phase for status in tracked.statuses.values()]
+    return len(phases) == tracked.spec.learners and OVER.issuperset(phases)
 
 
 def rule_of(rule: Mapping[str, Any]) -> StopRule:
@@ -97,7 +106,8 @@ class StopRules:
             self._watched.pop(job_id, None)
             self._undecided.discard(job_id)
             return False
-        is_asked = False
+        is_asked, has_ended = False, is_over
+        is_over |= _is_ended(tracked)
         for watched in self._of(tracked):
             if not watched.judged.sentence:
                 self._take_points(tracked, watched, is_over=is_over)
@@ -108,7 +118,7 @@ class StopRules:
             ):
                 is_asked |= self._follow(tracked, watched, is_over=is_over)
                 watched.is_done = True
-        if is_over:
+        if has_ended:
             self._watched.pop(job_id, None)
             self._undecided.discard(job_id)
         return is_asked
@@ -121,8 +131,8 @@ class StopRules:
     def _is_ours(self, tracked: TrackedJob, watched: WatchedRule) -> bool:
         """Say whether the controller follows a rule that holds; not as long as the agent may do so."""
         self._undecided.discard(tracked.row.id)
-        if not is_for_agent(watched.rule):
-            return True
+        if not is_for_agent(watched.rule) or watched.learner != 1:
+            return True  # the first learner's agent goes by what that one reports
         status = tracked.statuses.get(1)
         if status is not None and status.stops_itself is not None:
             return not status.stops_itself
@@ -139,8 +149,8 @@ class StopRules:
 
     def _take_points(self, tracked: TrackedJob, watched: WatchedRule, *, is_over: bool) -> None:
         store, row = self._context.store, tracked.row
-        if watched.series is None:
-            watched.series = find_series(store, row.id, watched.rule["metric"])
+        if watched.series is None or watched.learner != 1:
+            self._find_series(tracked, watched, is_over=is_over)
         if watched.series is None:
             self._say_missing(tracked, watched, 1 if is_over else MISSING_AFTER)
             return
@@ -164,6 +174,23 @@ class StopRules:
                     after=watched.rule.get("after", 0),
                 )
             )
+
+    def _find_series(self, tracked: TrackedJob, watched: WatchedRule, *, is_over: bool) -> None:
+        """Find what a rule is judged by: the first learner's values, as its agent has it.
+
+        Another learner's count where the first one has ended or would be called missing. When the first one reports the
+        metric after all, its values count from the first one on.
+        """
+        store, row = self._context.store, tracked.row
+        found = find_series(store, row.id, watched.rule["metric"])
+        if found is None or found == watched.series:
+            return
+        ((learner,),) = store.rows("SELECT learner FROM series WHERE id = ?", (found,))
+        first = tracked.statuses.get(1)
+        is_first_silent = is_over or (first is not None and first.phase in OVER)
+        if learner == 1 or is_first_silent or reported_names(store, row.id, points=MISSING_AFTER):
+            watched.series, watched.learner, watched.seen = found, learner, 0
+            watched.judged = StopRule(watched.rule)
 
     def _follow(self, tracked: TrackedJob, watched: WatchedRule, *, is_over: bool) -> bool:
         context, job_id = self._context, tracked.row.id

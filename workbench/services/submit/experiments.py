@@ -318,6 +318,7 @@ def _begin(
     from workbench.spec import spec_to_json
     from workbench.store.db.home_folder import require_home
     from workbench.store.db.rows import TargetRef
+    from workbench.store.queries.experiments import REPLACES_EARLY_ENDS
     from workbench.store.updates.experiments import insert_experiment, new_experiment_id
     from workbench.store.updates.jobs import who_am_i
 
@@ -337,6 +338,7 @@ def _begin(
         "place": asdict(target),
         "spec": spec_to_json(ahead),
         **ahead_key,
+        REPLACES_EARLY_ENDS: True,
         **document,
     }
     try:

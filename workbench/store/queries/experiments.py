@@ -49,6 +49,12 @@ There ``spec.at_most``, which each trial's job gets, is how many may run, and ``
 ahead, too. So the search methods, and a fabric that does not know the key, have nothing else to heed.
 """
 
+REPLACES_EARLY_ENDS: Final = "replaces_early_ends"
+"""The key of an experiment's file that says whether another trial takes the turn of one that ends below the top rung.
+
+It did not in those that an older fabric has begun, whose history must give the same decisions when it is read again.
+"""
+
 ENDED_EARLY: Final = (FAILED, CANCELLED)
 """The states of trials that go on when their search is continued."""
 
