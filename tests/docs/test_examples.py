@@ -233,9 +233,24 @@ def leave(made: Session, example: str) -> tuple[int, str]:
                 until(lambda: answers(int(port[1])) or process.poll() is not None, f"{example} to answer")
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGINT)
-        output += process.stdout.read()
-    ended(process, f"{example} to end")
+        while select.select([process.stdout], [], [], patience())[0] and (
+            part := os.read(process.stdout.fileno(), 65536)
+        ):
+            output += part
+        state = _state(process.pid)
+    ended(process, f"{example} to end; it printed {output!r}, and was {state}", seconds=1.0)
     return 0, output.decode(errors="replace")
+
+
+def _state(pid: int) -> str:
+    """Say what a process waits for, what it does with signals, and who its children are."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError as error:
+        return str(error)
+    lines = [line for line in status.splitlines() if line.startswith(("State", "Sig", "Shd", "Threads"))]
+    return f"{lines}, in {Path(f'/proc/{pid}/wchan').read_text()}, with the children {children}"
 
 
 def answers(port: int) -> bool:

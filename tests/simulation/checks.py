@@ -294,9 +294,13 @@ class Checks:
         left = {job_id for (job_id,) in self.store.rows("SELECT DISTINCT job_id FROM series")} & deleted
         if left:
             raise Violation(f"{short_id(min(left))} is deleted, and its metrics are in the store")
-        for job_id in deleted:
-            if self._world.home.job(job_id).path.exists():
-                raise Violation(f"{short_id(job_id)} is deleted, and its folder is there")
+        if found := self.leftover():
+            raise Violation(f"{short_id(found)} is deleted, and its folder is there")
+
+    def leftover(self) -> str:
+        """Return a deleted job whose folder is there; empty where there is none."""
+        deleted = self.store.rows("SELECT id FROM jobs WHERE deleted_us IS NOT NULL")
+        return next((str(one) for (one,) in deleted if self._world.home.job(one).path.exists()), "")
 
     def _all_is_over(self) -> None:
         for row in self.store.rows(_ROWS):
@@ -342,7 +346,14 @@ class Checks:
             one.ref in self._without_files
             or self._world.may_miss_records(one)
             or self._is_left_at_target(one)
+            or self._is_of_another_controller(one)
         )
+
+    def _is_of_another_controller(self, one: Learner) -> bool:
+        """Say whether a controller whose lock was taken away launched it once the next one had ended its attempt."""
+        sql = "SELECT 1 FROM learners WHERE job_id = ? AND attempt = ?"
+        is_known = self.store.row(sql, (one.ref.job_id, one.ref.attempt)) is not None
+        return self._world.chance.is_active("second") and not is_known
 
     def _is_left_at_target(self, one: Learner) -> bool:
         """Say whether its target refused to give what a learner left so often that it stays there, and this is told."""

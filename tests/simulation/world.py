@@ -123,9 +123,10 @@ class World:
     def behaviour(self, ref: LearnerRef, spec: JobSpec) -> Behaviour:
         """Draw what a learner does."""
         does = draw_behaviour(self.chance, ref, is_to_fail=self.people.jobs_fail)
-        if spec.stop_when and self.chance.of("who trains until it is stopped").random() < 0.3:
+        is_trial = self.people.search.is_trial(spec)
+        if (spec.stop_when or is_trial) and self.chance.of("who trains until it is stopped").random() < 0.3:
             does.run_seconds = FOR_EVER
-        if self.people.search.is_trial(spec):
+        if is_trial:
             self.checks.allow(ref.job_id, spec.max_restarts, spec.max_platform_restarts)
             if self.chance.of("how far trials come").random() < 0.8:
                 does.lines = LENGTH
@@ -430,6 +431,9 @@ class World:
         scheduler.run(scheduler.now + HARM_SECONDS, over)
         if self._violation is None:
             self._end_harm()
+            scheduler.run(scheduler.now + REST_SECONDS, lambda: over() or self._is_at_rest())
+        if self._violation is None and self.checks.leftover():
+            self.start_controller()  # the one before had ended before it tried again what a full disk had refused
             scheduler.run(scheduler.now + REST_SECONDS, lambda: over() or self._is_at_rest())
         if self._violation is not None:
             raise self._violation

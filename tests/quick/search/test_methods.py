@@ -710,8 +710,8 @@ def test_another_trial_takes_the_turn_of_one_that_ends_below_the_top_rung() -> N
 
 
 def test_a_search_that_an_older_fabric_began_replaces_no_trial_that_ends_early() -> None:
-    config = {"method": "asha", "metric": "loss", "time_metric": "batches", "max_time": 900, "max_trials": 3}
-    config = SearchConfig.from_json({**config, "max_concurrent": 1})
+    keys = {"method": "asha", "metric": "loss", "time_metric": "batches", "max_time": 900, "max_trials": 3}
+    config = SearchConfig.from_json({**keys, "max_concurrent": 1})
     searcher = Searcher(config.make_method(replaces_early_ends=False), Space({}), 7)
     (first,) = searcher.begin()
     assert isinstance(first, Create)
