@@ -106,7 +106,7 @@ class StopRules:
             self._watched.pop(job_id, None)
             self._undecided.discard(job_id)
             return False
-        is_asked, has_ended = False, is_over
+        is_asked, is_drained = False, is_over
         is_over |= _is_ended(tracked)
         for watched in self._of(tracked):
             if not watched.judged.sentence:
@@ -118,7 +118,7 @@ class StopRules:
             ):
                 is_asked |= self._follow(tracked, watched, is_over=is_over)
                 watched.is_done = True
-        if has_ended:
+        if is_drained:
             self._watched.pop(job_id, None)
             self._undecided.discard(job_id)
         return is_asked
