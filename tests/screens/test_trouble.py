@@ -43,7 +43,9 @@ async def test_a_store_of_a_newer_version_is_reported(home: Home) -> None:
         store.execute("PRAGMA user_version = 99")
 
     async with opened(home, (120, 40)) as shown:
-        await shown.until_shown("from a newer version of fabric", "upgrade fabric")
+        await shown.until_shown("from a newer version of fabric")
+        # Where the line breaks depends on the home's path.
+        assert "(upgrade fabric)" in " ".join(shown.text().split())
 
 
 @journey
