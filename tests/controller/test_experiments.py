@@ -837,13 +837,19 @@ def test_a_search_whose_file_is_damaged_holds_up_no_other_one(own_ground: Ground
     until_gone(ground, damaged, [])
 
 
-def test_a_deleted_search_forgets_the_secrets_of_a_trial_that_had_not_begun(own_ground: Ground) -> None:
-    ground = own_ground
+def with_a_trial_that_has_not_begun(ground: Ground) -> tuple[str, str]:
+    """Return a search and the job that its trial is to have, as a controller leaves them that is killed then."""
     experiment_id = search(ground, RANDOM, train(), wakes=False)
     job_id = new_job_id()
     created = {"do": "create", "trial": "t", "number": 1, "job": job_id, "hparams": {}, "seed": 1}
     record_event(ground.store, experiment_id, {"do": "begin", "operations": [created]})
     write_secrets(ground.home, job_id, {"TOKEN": "canary"})
+    return experiment_id, job_id
+
+
+def test_a_deleted_search_forgets_the_secrets_of_a_trial_that_had_not_begun(own_ground: Ground) -> None:
+    ground = own_ground
+    experiment_id, job_id = with_a_trial_that_has_not_begun(ground)
     delete(ground, experiment_id)
 
     ensure_controller(ground.home)
@@ -854,11 +860,7 @@ def test_a_deleted_search_forgets_the_secrets_of_a_trial_that_had_not_begun(own_
 
 def test_a_killed_search_forgets_the_secrets_of_a_trial_that_had_not_begun(own_ground: Ground) -> None:
     ground = own_ground
-    experiment_id = search(ground, RANDOM, train(), wakes=False)
-    job_id = new_job_id()
-    created = {"do": "create", "trial": "t", "number": 1, "job": job_id, "hparams": {}, "seed": 1}
-    record_event(ground.store, experiment_id, {"do": "begin", "operations": [created]})
-    write_secrets(ground.home, job_id, {"TOKEN": "canary"})
+    experiment_id, job_id = with_a_trial_that_has_not_begun(ground)
 
     assert kill_experiment(ground.store, row_of(ground, experiment_id))
 

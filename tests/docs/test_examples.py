@@ -247,10 +247,11 @@ def _state(pid: int) -> str:
     try:
         status = Path(f"/proc/{pid}/status").read_text()
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+        waits_in = Path(f"/proc/{pid}/wchan").read_text()
     except OSError as error:
         return str(error)
     lines = [line for line in status.splitlines() if line.startswith(("State", "Sig", "Shd", "Threads"))]
-    return f"{lines}, in {Path(f'/proc/{pid}/wchan').read_text()}, with the children {children}"
+    return f"{lines}, in {waits_in}, with the children {children}"
 
 
 def answers(port: int) -> bool:

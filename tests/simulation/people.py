@@ -42,7 +42,6 @@ class People:
     def __init__(self, world: World, jobs: int) -> None:
         self._world = world
         self.jobs = jobs
-        self._targets: dict[str, str] = {}
         self._stopped: set[str] = set()
         self.resumed: set[str] = set()
         """Jobs that somebody has asked to go on."""
@@ -57,10 +56,6 @@ class People:
         """Whether jobs have one learner each, which fails more often than not, and restarts."""
         self.search = Search(world)
         self._ids = [JobId(f"training-aaaaaaa{LETTERS[n // 23]}{LETTERS[n % 23]}") for n in range(jobs)]
-
-    def target_name(self, job_id: str) -> str:
-        """Return where a job goes."""
-        return self._targets.get(job_id, "")
 
     def was_stopped(self, job_id: str) -> bool:
         """Say whether anybody asked for a job to be stopped: a person, its search, or a rule of its own."""
@@ -112,7 +107,6 @@ class People:
         target = chance.choose("where jobs go", world.targets)
         if self._are_crowded:
             target = next((one for one in world.targets if one.kind == "ssh"), target)
-        self._targets[job_id] = target.name
         earlier = self._ids[: self._ids.index(job_id)]
         after = ""
         if earlier and draw.random() < 0.15:

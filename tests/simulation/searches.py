@@ -92,7 +92,7 @@ class Search:
         self._at_once = 0
         self._replaces_early_ends = True
         self._deleted: set[str] = set()
-        """Trials' jobs whose deletion somebody asked for: the search goes on before their learners have ended."""
+        """Trials' jobs whose deletion somebody asked for."""
 
     def begin(self) -> None:
         """Plan that somebody begins it."""
