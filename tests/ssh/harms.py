@@ -18,7 +18,7 @@ from tests.ssh.relay import Relay
 from tests.support.box import Box
 from tests.support.controllers import answers, kill
 from tests.support.real_jobs import Ground
-from tests.support.sshd import kill_all, processes_of
+from tests.support.sshd import cut_power, processes_of
 from workbench.controller.client.connect import ensure_controller
 
 LASTING_SECONDS: Final = (60.0, 180.0)
@@ -142,8 +142,7 @@ def fill_disk(scene: Scene) -> None:
 def reboot(scene: Scene) -> None:
     """The host is restarted: nothing runs any more, and it says another boot id than it did to the learners."""
     scene.box.daemon.stop()
-    while kill_all(scene.box.user):
-        pass
+    cut_power(scene.box.user)
     for file in scene.box.user.home.glob(".fabric/*/*/jobs/*/attempt-*/learner-*/state.json"):
         state = json.loads(file.read_text())
         if state.get("phase") != "exited":

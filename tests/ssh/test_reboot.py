@@ -15,7 +15,7 @@ from tests.ssh.relay import Relay
 from tests.support.box import Box
 from tests.support.images import DEBIAN
 from tests.support.real_jobs import Ground
-from tests.support.sshd import kill_all
+from tests.support.sshd import cut_power
 from tests.support.waiting import until
 from workbench.job import State
 from workbench.paths import Home
@@ -43,8 +43,7 @@ def docker(*args: str) -> list[str]:
 def restarted(box: Box) -> Iterator[None]:
     """Restart the host; what is done within is done before its sshd answers again."""
     box.daemon.stop()
-    while kill_all(box.user):
-        pass
+    cut_power(box.user)
     for file in box.user.home.glob(".fabric/*/*/jobs/*/attempt-*/learner-*/state.json"):
         file.write_text(json.dumps({**json.loads(file.read_text()), "boot_id": "0-before"}))
     yield

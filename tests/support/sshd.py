@@ -103,11 +103,8 @@ def processes_of(user: User) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            with contextlib.suppress(OSError, IndexError):
-                if (
-                    entry.stat().st_uid == uid
-                    and (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
-                ):
+            with contextlib.suppress(OSError):
+                if entry.stat().st_uid == uid and _state(int(entry.name)) not in ("Z", ""):
                     found.append(int(entry.name))
     return found
 
@@ -128,6 +125,29 @@ def kill_all(user: User) -> list[int]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     return found
+
+
+def cut_power(user: User) -> None:
+    """End what runs as a user as a machine does that loses its power: none of them sees another one end."""
+    until(lambda: not _stop_all(user), f"the processes of {user.name} to stop")
+    until(lambda: not kill_all(user), f"the processes of {user.name} to end")
+
+
+def _stop_all(user: User) -> list[int]:
+    """Stop what runs as a user; return what had not stopped yet."""
+    found = [pid for pid in processes_of(user) if _state(pid) not in ("T", "")]
+    for pid in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+    return found
+
+
+def _state(pid: int) -> str:
+    """Return the letter of a process's state; empty for one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
 
 
 class Daemon:
