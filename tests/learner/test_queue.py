@@ -20,10 +20,18 @@ from tests.support.another_user import as_another
 from tests.support.waiting import until
 from workbench.learner.platform import leases
 from workbench.learner.queue import line as host_line
-from workbench.learner.queue.entries import HeldEntries, QueueEntry, entry_of, file_name, read_entries
-from workbench.learner.queue.limits import Group, Held, person_group
+from workbench.learner.queue.entries import (
+    HeldEntries,
+    QueueEntry,
+    entry_of,
+    file_name,
+    group_mark,
+    marks_text,
+    read_entries,
+)
+from workbench.learner.queue.limits import Group, Held, person_group, sweep_group
 from workbench.learner.queue.line import HostQueue
-from workbench.learner.queue.order import FreeGpus, in_order, turns
+from workbench.learner.queue.order import FreeGpus, by_weight, in_order, turns
 from workbench.learner.queue.policy import BadPolicy, parse_policy, read_policy
 
 HOME = "00000000-0000-0000-0000-00000000000a"
@@ -400,6 +408,170 @@ def test_first_come_knows_no_priority_and_a_cap_makes_large_ones_equal() -> None
     assert started(entries, 1, 'policy = "priority"') == ["b"]
     assert started(entries, 1, 'policy = "first_come"') == ["a"]
     assert started(entries, 1, "max_priority = 50") == ["a"]
+
+
+# Weights within a person's share
+
+SHARED = 'policy = "fair_share"'
+A, B = group_mark("a"), group_mark("b")
+
+
+def sweep(name: str, count: int, weight: float = 1.0, **more: Any) -> list[QueueEntry]:
+    """Return the jobs of a sweep, the first of which came at ``since_us``."""
+    first = more.pop("since_us", 1)
+    return [
+        entry(f"{name}{number}", group=group_mark(name), weight=weight, since_us=first + number, **more)
+        for number in range(count)
+    ]
+
+
+def alone(job: str, weight: float = 1.0, **more: Any) -> QueueEntry:
+    return entry(job, weight=weight, **more)
+
+
+@pytest.mark.parametrize(
+    ("entries", "held", "expected"),
+    [
+        pytest.param(
+            [*sweep("a", 6, 2.0), *sweep("b", 6)], {}, "a0 b0 a1 b1 a2 a3", id="2:1 of 6 GPUs are 4 and 2"
+        ),
+        pytest.param(
+            [*sweep("a", 6), *sweep("b", 6, 2.0)], {}, "a0 b0 b1 a1 b2 b3", id="whichever came first"
+        ),
+        pytest.param(
+            [*sweep("a", 6, 2.0), *sweep("b", 6, 2.0)], {}, "a0 b0 a1 b1 a2 b2", id="equal ones go by time"
+        ),
+        pytest.param(
+            [*sweep("a", 3), *sweep("b", 3, since_us=9)], {B: 0, A: 6}, "a0 a1 a2 b0 b1 b2",
+            id="where all are equal nothing that is held counts",
+        ),
+        pytest.param(
+            [*sweep("a", 6, 2.0), *sweep("b", 6)], {A: 4}, "b0 b1 a0 b2 a1 a2", id="what a group holds counts"
+        ),
+        pytest.param(
+            [*sweep("a", 6, 2.0), *sweep("b", 6, priority=60)], {}, "b0 b1 b2 b3 b4 b5",
+            id="priority comes before weight",
+        ),
+        pytest.param(
+            [*sweep("a", 3, 2.0), *sweep("b", 3), *sweep("c", 9, 5.0, priority=49)], {}, "a0 b0 a1 b1 a2 b2",
+            id="a lower priority waits for all of a higher one",
+        ),
+        pytest.param(
+            [*sweep("a", 3, position=2), alone("x", 1.0, position=1, since_us=9)], {}, "x a0 a1 a2",
+            id="positions order what has one weight",
+        ),
+        pytest.param(
+            [*sweep("a", 4), alone("x", 3.0, since_us=9), alone("y", 2.0, since_us=10)], {}, "a0 x y a1 a2 a3",
+            id="a job alone is a group by itself",
+        ),
+        pytest.param(
+            [alone("x", since_us=1), alone("y", 2.0, since_us=2), alone("z", since_us=3)], {}, "x y z",
+            id="old entries have no group: each is one by itself",
+        ),
+        pytest.param(
+            [*sweep("a", 4), entry("a9", group=A, weight=8.0, since_us=99), *sweep("b", 2, 2.0)], {},
+            "a0 b0 b1 a1 a2 a3", id="within a group the order stays",
+        ),
+        pytest.param(
+            [*sweep("a", 4), alone("x", 3.0, since_us=9), alone("y", since_us=10)], {}, "a0 x a1 a2 a3 y",
+            id="once those that are left have one weight they go by time",
+        ),
+    ],
+)  # fmt: skip
+def test_a_persons_groups_share_by_their_weights(
+    entries: list[QueueEntry], held: dict[str, int], expected: str
+) -> None:
+    groups = {sweep_group(1000, mark): Held(gpus, gpus) for mark, gpus in held.items()}
+
+    assert started(entries, 6, SHARED, groups) == expected.split()
+
+
+def test_a_large_job_that_does_not_fit_blocks_whatever_the_weights() -> None:
+    entries = [alone("big", 9.0, gpus=6, since_us=1), *sweep("a", 4, since_us=2)]
+
+    found = turns(entries, FreeGpus(8, whole_free=4), policy=parse_policy(SHARED))
+
+    assert [(key[2], turn.start) for key, turn in found.items()][:2] == [("big", False), ("a0", False)]
+    assert found[1000, "home-of-1000", "a0"].ahead[2] == "big"
+
+
+@pytest.mark.parametrize("policy", ['policy = "priority"', 'policy = "first_come"', ""])
+def test_other_policies_know_no_weights(policy: str) -> None:
+    entries = [*sweep("a", 6), *sweep("b", 6, 9.0, since_us=9)]
+
+    assert started(entries, 6, policy) == ["a0", "a1", "a2", "a3", "a4", "a5"]
+
+
+def test_people_come_first_and_each_divides_the_own_share() -> None:
+    one = [*sweep("a", 12, 3.0, person=1), *sweep("b", 12, person=1)]
+    two = [*sweep("c", 12, person=2), *sweep("d", 12, 2.0, person=2)]
+
+    found = started([*one, *two], 18, f"{SHARED}\n[people.1]\nweight = 2")
+
+    assert {name: sum(job[0] == name for job in found) for name in "abcd"} == {"a": 9, "b": 3, "c": 2, "d": 4}
+
+
+def test_sweeps_of_one_name_are_those_of_each_person() -> None:
+    entries = [*sweep("a", 2, 2.0, person=1), alone("x", person=1, since_us=9), *sweep("a", 2, person=2)]
+
+    assert started(entries, 2, SHARED, {sweep_group(2, A): Held(5, 5)}) == ["a0", "a0"]
+
+
+def test_all_homes_of_a_person_share_by_their_weights() -> None:
+    entries = [*sweep("a", 4, home="one"), *sweep("b", 4, 3.0, home="two")]
+
+    assert started(entries, 4, SHARED) == ["a0", "b0", "b1", "b2"]
+
+
+def test_who_waits_for_a_limit_takes_nothing_of_its_groups_share() -> None:
+    mark = marks_text({"team": "vision"})
+    limited = [one._replace(labels=(mark,)) for one in sweep("a", 4, 2.0)]
+
+    found = started([*limited, *sweep("b", 4)], 3, f'{SHARED}\n[labels."team=vision"]\nmax_gpus = 1')
+
+    assert found == ["a0", "b0", "b1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "weight"),
+    [
+        (None, 1.0), ("2", 1.0), (float("nan"), 1.0), (1e300, 1.0), (True, 1.0), ([3], 1.0),
+        (-4, 0.01), (0, 0.01), (5000, 1000.0), (2, 2.0),
+    ],
+)  # fmt: skip
+def test_a_weight_that_is_none_is_one_and_one_out_of_range_the_nearest(text: object, weight: float) -> None:
+    found = entry_of(1, {"gpus": 1, "weight": text}, 9)
+
+    assert found is not None
+    assert found.weight == weight
+
+
+@pytest.mark.parametrize("text", [None, 7, "", "../../etc", "x" * 99, ["a"], "ä" * 16 + "!"])
+def test_a_group_that_is_no_mark_is_none(text: object) -> None:
+    found = entry_of(1, {"gpus": 1, "group": text}, 9)
+
+    assert found is not None
+    assert found.group == ""
+
+
+def test_others_learn_of_a_group_neither_its_name_nor_its_mark(folder: str, held: HeldEntries) -> None:
+    held.hold(folder, HOME, "mine", {"gpus": 1, "group": group_mark("secret"), "weight": 2.0})
+    queue = HostQueue()
+
+    (shown,) = queue.waiting(folder, [{"uuid": "GPU-1", "memory_bytes": 1}])
+
+    assert "group" not in shown
+    assert "secret" not in (Path(folder) / file_name(HOME, "mine")).read_text()
+    assert read_entries(folder)[0].group == group_mark("secret")
+    queue.close()
+
+
+def test_of_many_the_first_by_their_weights_are_found() -> None:
+    entries = [*sweep("a", 300), *sweep("b", 300, 3.0)]
+
+    found = by_weight(entries, {sweep_group(1000, A): Held(2)}, 8)
+
+    assert [one.job for one in found] == ["b0", "b1", "b2", "b3", "b4", "b5", "a0", "b6"]
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,9 @@ PREEMPTION_SECONDS = "preemption_seconds"
 LABELS = "labels"
 """In the text of a lease: what stands for the holder's labels (``entries.marks_text``)."""
 
+GROUP = "group"
+"""In the text of a lease: what stands for the sweep or search of its holder (``entries.group_mark``)."""
+
 SWEEP = "sweep"
 """In a launch document: the sweep of which only some jobs may be under way at once; absent for none."""
 

@@ -37,6 +37,10 @@ STALE_SECONDS = 86400.0
 PRIORITY_MAX = 100
 DEFAULT_PRIORITY = 50
 
+WEIGHT_MIN = 0.01
+WEIGHT_MAX = 1000.0
+DEFAULT_WEIGHT = 1.0
+
 PREEMPTED_AT_ONCE = 32
 """A job asks so many others to end at once at most: an entry is a short text."""
 
@@ -64,7 +68,8 @@ class QueueEntry(NamedTuple):
     """Orders a home's own jobs of one priority; smaller goes first."""
     since_us: int = 0
     """When it came to the host, by the host's clock."""
-    weight: float = 1.0
+    weight: float = DEFAULT_WEIGHT
+    """Its group's part of what the person gets, beside the weights of the person's other groups."""
     max_runtime_seconds: Optional[float] = None
     """How long it runs at most, with its grace period; None where nobody knows."""
     tries: int = 0
@@ -73,6 +78,8 @@ class QueueEntry(NamedTuple):
     """The attempts of jobs of a lower priority that are to end for it (``preemption.attempt_name``)."""
     labels: Tuple[str, ...] = ()
     """What stands for its labels (:func:`label_mark`)."""
+    group: str = ""
+    """What stands for the sweep or search that it is of; empty for a job by itself, and for an older fabric's."""
     format: int = FORMAT
 
     @property
@@ -222,11 +229,12 @@ def entry_of(person: int, document: Mapping[str, Any], now: int) -> Optional[Que
         priority=priority_of(document),
         position=finite(document.get("position"), 0.0),
         since_us=max(0, min(now, _whole(document.get("since_us"), now))),
-        weight=max(0.01, min(1000.0, finite(document.get("weight"), 1.0))),
+        weight=max(WEIGHT_MIN, min(WEIGHT_MAX, finite(document.get("weight"), DEFAULT_WEIGHT))),
         max_runtime_seconds=max(0.0, finite(runtime, 0.0)) or None,
         tries=_whole(document.get("tries")),
         preempts=_names(document.get("preempts"), min(gpus, PREEMPTED_AT_ONCE)),
         labels=marks_in(document.get("labels")),
+        group=group_in(document.get("group")),
         format=_whole(document.get("format"), FORMAT),
     )
 
@@ -251,6 +259,16 @@ def marks_in(text: object) -> Tuple[str, ...]:
     words = text.split()[:LABELS_MAX] if isinstance(text, str) else ()
     marks = (word for word in words if len(word) == _MARK_LENGTH and word.isalnum())
     return tuple(dict.fromkeys(marks))  # each counts once
+
+
+def group_mark(sweep: str) -> str:
+    """Return what stands for a sweep, or a search, where others can read it; empty for none."""
+    return label_mark(f"sweep={sweep}") if sweep else ""
+
+
+def group_in(text: object) -> str:
+    """Return the mark of a group that somebody wrote; empty where it is none."""
+    return "".join(marks_in(text)[:1])
 
 
 def file_name(home: str, job: str) -> str:

@@ -1,4 +1,4 @@
-"""Whom the limits of a host's policy are about, a person, a home or all jobs with a label, and what they hold. Pure."""
+"""Whom a host's policy is about, a person, a home, a sweep or all jobs with a label, and what they hold. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from workbench.learner.queue.entries import label_mark
 from workbench.learner.queue.policy import Policy, PolicyLimits
 
 Group = Tuple[str, str, str]
-"""What is limited together: its kind, then the person's number or the label's mark, then the home."""
+"""What counts together: its kind, then the person's number or the label's mark, then the home or the sweep's mark."""
 
 
 class Held(NamedTuple):
@@ -55,6 +55,11 @@ def home_group(person: int, home: str) -> Group:
 def label_group(mark: str) -> Group:
     """Return the group of all jobs with a label, of whomever."""
     return ("label", mark, "")
+
+
+def sweep_group(person: int, mark: str) -> Group:
+    """Return the group of a sweep or search of a person, from whichever home: no limit is for it, weights are."""
+    return ("sweep", str(person), mark)
 
 
 def groups_of(person: int, home: str, marks: Iterable[str]) -> List[Group]:

@@ -16,10 +16,11 @@ from workbench.learner.queue.entries import (
     QueueEntry,
     entry_of,
     finite,
+    group_in,
     marks_in,
     read_entries,
 )
-from workbench.learner.queue.limits import Group, Held, groups_of
+from workbench.learner.queue.limits import Group, Held, groups_of, sweep_group
 from workbench.learner.queue.policy import BadPolicy, Policy, is_drained, read_policy
 from workbench.learner.queue.preemption import (
     PATIENCE_SECONDS,
@@ -52,6 +53,8 @@ class HostQueue:
         """Since when which attempt is to end for which job of this home."""
         self._ended: Dict[str, float] = {}
         """When an attempt was last seen to have ended for a job of this home."""
+        self.heeds_weights = False
+        """Whether weights count by the host's policy, as it was read last."""
 
     def line_up(
         self,
@@ -211,6 +214,7 @@ class HostQueue:
             policy = read_policy()
         except BadPolicy as error:
             trouble = f"the host's policy is not used: {error}"
+        self.heeds_weights = policy.kind == "fair_share"
         held = {} if policy == Policy() else held_by_group(folder, slots, counts_hours=policy.counts_hours)
         gpus = free_gpus(slots)
         endings = endings_of(folder, slots) if order.may_pass(entries, gpus, policy) else []
@@ -241,10 +245,10 @@ def free_gpus(slots: Sequence[Mapping[str, Any]]) -> order.FreeGpus:
 def held_by_group(
     folder: str, slots: Sequence[Mapping[str, Any]], *, counts_hours: bool = False
 ) -> Dict[Group, Held]:
-    """Return how many GPUs and jobs each person, home and label has: whose they are is the kernel's word.
+    """Return how many GPUs and jobs each person, home, label and sweep has: whose they are is the kernel's word.
 
     A lease for which the kernel vouches for nobody counts for nobody: one that an older version took, whose process is
-    gone or in another container. What several people claim counts for each of them, and for no label. With
+    gone or in another container. What several people claim counts for each of them, and for no label or sweep. With
     ``counts_hours`` what was used before is read, too.
     """
     gpus: Dict[Group, int] = {}
@@ -255,12 +259,14 @@ def held_by_group(
     for uuid, holding in held.items():
         document = holding.document
         labels = marks_in(document.get(allocation.LABELS)) if holding.is_claimed else ()
+        sweep = group_in(document.get(allocation.GROUP)) if holding.is_claimed else ""
         for person in holding.people:
             home = str(document.get("home") or "")
             use = gpu_use.Use(
                 person, now if holding.since_us is None else holding.since_us, now, 1, home, labels
             )
-            for group in groups_of(person, home, labels):
+            of_sweep = [sweep_group(person, sweep)] if sweep else []
+            for group in (*groups_of(person, home, labels), *of_sweep):
                 gpus[group] = gpus.get(group, 0) + 1
                 jobs.setdefault(group, set()).add((person, str(document.get("job") or uuid)))
                 hours[group] = hours.get(group, 0.0) + use.hours(now)
@@ -309,5 +315,5 @@ def turn_document(turn: order.Turn) -> Dict[str, Any]:
 def entry_document(entry: QueueEntry, turn: order.Turn) -> Dict[str, Any]:
     """Return an entry for people: the owner's name is the kernel's word."""
     facts = entry._asdict()
-    del facts["labels"]  # they mean something to the policy alone
+    del facts["labels"], facts["group"]  # they mean something to the policy alone
     return {**facts, "owner": user_name(entry.person), **turn_document(turn)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from typing import (
     AbstractSet,
     Callable,
@@ -25,10 +26,14 @@ from workbench.learner.queue.limits import (
     Held,
     groups_of,
     person_group,
+    sweep_group,
 )
 from workbench.learner.queue.policy import Policy
 
 Key = Tuple[int, str, str]
+
+_Placed = Tuple[int, QueueEntry]
+"""An entry with its place in the order of all."""
 
 NOBODY: Key = (-1, "", "")
 
@@ -284,27 +289,141 @@ class _Line:
         self._gpus = {person: held.get(person_group(person), Held()).gpus for person in weights}
         most = 0 if policy.kind == "first_come" else policy.max_priority
         capped = [entry._replace(priority=most) if entry.priority > most else entry for entry in entries]
-        self._lines: Dict[int, List[Tuple[int, QueueEntry]]] = {}
+        self._lines: Dict[int, List[_Placed]] = {}
+        """What is left of each person, or of all; the last one goes first."""
         for index, entry in reversed(list(enumerate(in_order(capped)))):
             self._lines.setdefault(entry.person if self._is_shared else -1, []).append((index, entry))
+        self._by_weight: Dict[int, _WeightedLine] = {}
+        """Of people whose jobs differ in their weights: what comes after the next one, which alone is in the line."""
+        for person, line in self._lines.items() if self._is_shared else ():
+            if differ_in_weight(entry for _, entry in line):
+                following = self._by_weight[person] = _WeightedLine(line, held)
+                self._lines[person] = following.next()
+        self._taken_from = -1
 
     def next(self) -> Optional[QueueEntry]:
         """Return who comes next; None at the end."""
+        if self._taken_from in self._by_weight:
+            self._follow(self._taken_from)
         if not self._lines:
             return None
-        line = min(self._lines, key=self._rank) if self._is_shared else -1
+        line = self._taken_from = min(self._lines, key=self._rank) if self._is_shared else -1
         entry = self._lines[line].pop()[1]
-        if not self._lines[line]:
+        if not self._lines[line] and line not in self._by_weight:
             del self._lines[line]
         return entry
+
+    def _follow(self, person: int) -> None:
+        """Choose who is next of a person whose last one may count by now."""
+        self._lines[person] = self._by_weight[person].next()
+        if not self._lines[person]:
+            del self._lines[person], self._by_weight[person]
 
     def _rank(self, person: int) -> Tuple[float, int]:
         share = self._gpus[person] / self._weights[person]
         return (share, self._lines[person][-1][0])
 
     def counts(self, entry: QueueEntry) -> None:
-        """Count an entry for its person: it starts, or is the next to."""
+        """Count an entry for its person and its group: it starts, or is the next to."""
         self._gpus[entry.person] += entry.gpus
+        if entry.person in self._by_weight:
+            self._by_weight[entry.person].counts(entry)
+
+
+class _WeightedLine:
+    """The entries of one person whose jobs differ in their weights, one after the other.
+
+    Those of the highest priority come first. Where these have one weight they come in their order; else the next one is
+    the first of the group that has the least for that one's weight.
+    """
+
+    def __init__(self, line: List[_Placed], held: Mapping[Group, Held] = NOTHING_HELD) -> None:
+        self._held = held
+        self._levels: List[List[_Placed]] = []
+        """By priority, the highest last; of each the last one goes first."""
+        for placed in line:
+            if not self._levels or self._levels[-1][-1][1].priority != placed[1].priority:
+                self._levels.append([])
+            self._levels[-1].append(placed)
+        self._gpus: Dict[Group, int] = {}
+        """What each group has, and was given here."""
+        self._plain: List[_Placed] = []
+        """What is left of the highest priority, where its weights are equal."""
+        self._groups: Dict[Group, List[_Placed]] = {}
+        """The same where they differ, by group."""
+        self._heap: List[Tuple[float, int, Group]] = []
+        self._weights: Dict[float, int] = {}
+        """How many of these have which weight."""
+        self._taken_from: Optional[Group] = None
+
+    def next(self) -> List[_Placed]:
+        """Return who comes next, with the place in the order of all; nothing at the end."""
+        if self._taken_from is not None:
+            self._line_up(self._taken_from)
+            self._taken_from = None
+        if not self._heap and not self._plain and self._levels:
+            self._begin(self._levels.pop())
+        if len(self._weights) == 1:
+            self._plain = sorted((one for each in self._groups.values() for one in each), reverse=True)
+            self._groups, self._heap, self._weights = {}, [], {}
+        if self._plain or not self._heap:
+            return [self._plain.pop()] if self._plain else []
+        _, _, self._taken_from = heapq.heappop(self._heap)
+        placed = self._groups[self._taken_from].pop()
+        self._count_weight(placed[1], -1)
+        return [placed]
+
+    def counts(self, entry: QueueEntry) -> None:
+        """Count the GPUs of an entry for its group."""
+        group = _own_group(entry)
+        self._gpus[group] = self._gpus_of(group) + entry.gpus
+
+    def _begin(self, level: Sequence[_Placed]) -> None:
+        for placed in level:
+            self._groups.setdefault(_own_group(placed[1]), []).append(placed)
+            self._count_weight(placed[1], 1)
+        for group in self._groups:
+            self._line_up(group)
+
+    def _line_up(self, group: Group) -> None:
+        """Have a group wait with what it has by now, for the weight of its next one."""
+        if self._groups[group]:
+            index, entry = self._groups[group][-1]
+            heapq.heappush(self._heap, (self._gpus_of(group) / entry.weight, index, group))
+
+    def _gpus_of(self, group: Group) -> int:
+        found = self._gpus.get(group)
+        return self._held.get(group, Held()).gpus if found is None else found
+
+    def _count_weight(self, entry: QueueEntry, by: int) -> None:
+        count = self._weights.get(entry.weight, 0) + by
+        if count:
+            self._weights[entry.weight] = count
+        else:
+            del self._weights[entry.weight]
+
+
+def differ_in_weight(entries: Iterable[QueueEntry]) -> bool:
+    """Say whether entries have more than one weight."""
+    return len({entry.weight for entry in entries}) > 1
+
+
+def by_weight(entries: Sequence[QueueEntry], held: Mapping[Group, Held], most: int) -> List[QueueEntry]:
+    """Return the first of one person's entries, given in their order, as they come under ``fair_share``."""
+    line = _WeightedLine(list(reversed(list(enumerate(entries)))), held)
+    found: List[QueueEntry] = []
+    while len(found) < most:
+        following = line.next()
+        if not following:
+            break
+        found.append(following[0][1])
+        line.counts(found[-1])
+    return found
+
+
+def _own_group(entry: QueueEntry) -> Group:
+    """Return the sweep or search of an entry; of a job by itself a group that is its own."""
+    return sweep_group(entry.person, entry.group) if entry.group else ("job", entry.home, entry.job)
 
 
 def _reason(entry: QueueEntry, limits: Sequence[GroupLimits], taken: Mapping[Group, Held]) -> str:
