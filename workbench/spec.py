@@ -30,6 +30,12 @@ PRIORITY_MAX: Final = 100
 
 DEFAULT_PRIORITY: Final = 50
 
+WEIGHT_MIN: Final = 0.01
+
+WEIGHT_MAX: Final = 1000
+
+DEFAULT_WEIGHT: Final = 1.0
+
 FRAMEWORKS: Final = (*IMAGES, "custom")
 
 
@@ -207,6 +213,8 @@ class JobSpec:
     ends_when: Literal["first", "all"] | int = "first"
     priority: int = DEFAULT_PRIORITY
     """Which waiting job goes first: 0 to 100, larger first."""
+    weight: float = DEFAULT_WEIGHT
+    """Which part of its person's GPUs its sweep or search gets, or the job by itself, beside the person's others."""
     preemptible: bool = False
     """Whether it ends for a job of a higher priority that waits for its GPUs, and goes on later."""
     preemption_seconds: float = 300.0

@@ -24,6 +24,7 @@ from workbench.errors import LaunchRefused
 from workbench.job import learner_name
 from workbench.learner.host.machine import INSTALLERS
 from workbench.learner.pod import config
+from workbench.spec import DEFAULT_WEIGHT
 
 SECRET_BYTES: Final = 900_000
 """The size limit for the content of one Secret; the API's own limit is slightly higher."""
@@ -242,6 +243,8 @@ def _notes(request: LaunchRequest, options: PodOptions, results: ResultVolume) -
         yield f"the pod runs {user} (run_as restricted); run_as image takes the image's own user"
     else:
         yield "the pod runs as the image's own user (run_as image)"
+    if request.spec.weight != DEFAULT_WEIGHT:
+        yield "weight: a cluster knows none; its scheduler orders pods by their PriorityClass"
     yield from store_notes(request, pod_stores(request))
     if results.kind == "hold" and options.results_hold_seconds <= UNREAD_SECONDS:
         yield (

@@ -22,7 +22,7 @@ from workbench.manifest.keys.scalars import (
 from workbench.manifest.keys.search_keys import SEARCH
 from workbench.manifest.keys.stop_keys import LOG_POLICY, STOP_RULE
 from workbench.manifest.keys.store_keys import CHECKPOINTS, DATA_STORE
-from workbench.spec import DEFAULT_PRIORITY, PRIORITY_MAX
+from workbench.spec import DEFAULT_PRIORITY, DEFAULT_WEIGHT, PRIORITY_MAX, WEIGHT_MAX, WEIGHT_MIN
 
 VARIABLE_NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 IMAGE_PULLS: Final = ("missing", "always", "never")
@@ -294,6 +294,16 @@ MANIFEST: Final = KeyTable(
         default=str(DEFAULT_PRIORITY),
         variable=True,
         example="70",
+    ),
+    Key(
+        "weight",
+        Number(WEIGHT_MIN, WEIGHT_MAX),
+        "Which part of your GPUs the job's sweep or search gets, or the job by itself, beside your others of the same"
+        " priority, where the host's policy is `fair_share`: with 2 twice as many as with 1. `fabric queue set`"
+        " changes it while a job waits.",
+        default=f"{DEFAULT_WEIGHT:g}",
+        variable=True,
+        example="2",
     ),
     Key(
         "preemptible",

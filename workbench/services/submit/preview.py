@@ -16,7 +16,7 @@ from workbench.formats import count, duration, size
 from workbench.formats import count as count_of
 from workbench.job import LACKING, short_id
 from workbench.services.submit.options import unbuilt
-from workbench.spec import DEFAULT_PRIORITY, spec_to_json
+from workbench.spec import DEFAULT_PRIORITY, DEFAULT_WEIGHT, spec_to_json
 from workbench.time_expressions import until_text
 from workbench.values import dataclass
 
@@ -475,6 +475,7 @@ def _waits(spec: JobSpec, slots: int, whose: str) -> str:
     if spec.at_most is not None:
         parts.append(f"its turn: at most {spec.at_most} of the {whose} at once")
     rank = [] if spec.priority == DEFAULT_PRIORITY else [f"priority {spec.priority}"]
+    rank += [] if spec.weight == DEFAULT_WEIGHT else [f"weight {spec.weight:g}"]
     rank += ["preemptible"] if spec.preemptible else []
     return f"{', '.join(parts) or 'nothing'} ({', '.join(rank)})" if rank else ", ".join(parts)
 
