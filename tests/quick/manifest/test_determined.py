@@ -305,7 +305,6 @@ NO_VALUE_HERE = {
     "drop_capabilities": "is named by a warning",
     "devices": "is named by a warning; a device is merged in templates, whatever its form",
     "native_parallel": "has no effect in Determined either",
-    "weight": "is named by a warning; priority: orders jobs",
     "resource_pool": "is named by a warning; --backend names where it runs",
     "is_single_node": "is named by a warning; a trial runs on one machine",
 }
@@ -384,6 +383,7 @@ def defaults_of_resources(case: Mapping[str, Any]) -> dict[str, Any]:
         "priority": None
         if found.spec.priority == plainly.priority == DEFAULT_PRIORITY
         else found.spec.priority,
+        "weight": found.spec.weight,
     }
 
 
@@ -648,17 +648,28 @@ def test_null_is_absent() -> None:
 def test_keys_become_those_of_a_manifest() -> None:
     spec = spec_of(
         SINGLE + "description: about\nlabels: [a, b c]\nworkspace: w\nproject: p\npreemption_timeout: 60\n"
-        "resources: {slots_per_trial: 2, priority: 30, shm_size: 1.5G}\nreproducibility: {experiment_seed: 7}\n"
+        "resources: {slots_per_trial: 2, priority: 30, weight: 2.5, shm_size: 1.5G}\n"
+        "reproducibility: {experiment_seed: 7}\n"
         "environment: {image: {cpu: c, gpu: g}, force_pull_image: true,"
         " environment_variables: {cpu: [A=0], cuda: ['A=1', 'B=$A/${A}/$C']}}\n"
     )
 
-    assert (spec.gpus, spec.priority, spec.seed, spec.grace_seconds) == (2, 70, 7, 60)
+    assert (spec.gpus, spec.priority, spec.weight) == (2, 70, 2.5)
+    assert (spec.seed, spec.grace_seconds) == (7, 60)
     assert spec.shm_size_bytes == 3 << 29
     assert spec.image == "g"
     assert spec.image_pull == "always"
     assert (spec.env["A"], spec.env["B"]) == ("1", "1/1/$C")
     assert spec.labels == {"a": "true", "b-c": "true", "workspace": "w", "project": "p"}
+
+
+@pytest.mark.parametrize(("weight", "becomes"), [(0, 0.01), (0.001, 0.01), (5000, 1000.0)])
+def test_a_weight_out_of_range_becomes_the_nearest_and_is_named(weight: float, becomes: float) -> None:
+    text = SINGLE + f"resources: {{weight: {weight}}}\n"
+
+    assert spec_of(text).weight == becomes
+    assert f"resources.weight: {weight} becomes {becomes:g}" in warnings_of(text)
+    assert "resources.weight" not in warnings_of(SINGLE + "resources: {weight: 2}\n")
 
 
 @pytest.mark.parametrize(

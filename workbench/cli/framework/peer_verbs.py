@@ -335,7 +335,7 @@ ROWS: Final = (
     Row("experiment set log-retention ID", RETENTION, {"--days N": "", "--forever": ""}),
     Row(
         "experiment set weight ID N",
-        Refusal("there are no weights; `fabric queue set ID priority=70` goes first"),
+        "queue set ID weight=N",
     ),
     Row("experiment set priority ID PRIORITY", "queue set ID priority=PRIORITY"),
     Row(
@@ -394,7 +394,7 @@ ROWS: Final = (
         "queue set ID",
         {
             "-p --priority PRIORITY": "priority=PRIORITY",
-            "-w --weight N": Refusal("there are no weights; --priority N is what counts"),
+            "-w --weight N": "weight=N",
             "--resource-pool NAME": Refusal(
                 "`fabric halt ID`, then `fabric resume ID --backend NAME` moves it"
             ),

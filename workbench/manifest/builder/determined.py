@@ -41,6 +41,7 @@ from workbench.manifest.yaml.nodes import (
     from_value,
     node_at,
 )
+from workbench.spec import WEIGHT_MAX, WEIGHT_MIN
 
 DEFAULT_ORIGIN: Final = "Determined's default"
 """The origin of values that a file does not name."""
@@ -129,7 +130,6 @@ _NOT_CARRIED: Final[Mapping[str, str]] = {
     "debug": "",
     "slurm": "Slurm is not available yet; fabric backend add names a host",
     "pbs": "PBS is not available yet; fabric backend add names a host",
-    "resources.weight": "priority: orders jobs",
     "resources.resource_pool": "--backend names where it runs",
     "resources.devices": "",
     "resources.is_single_node": "",
@@ -507,6 +507,7 @@ class _Manifest:
             "gpus": self._put("resources.slots_per_trial", self._slots),
             "shm_size": self._put("resources.shm_size", _binary(resources.get("shm_size", ""))),
             "priority": self._put("resources.priority", self._priority(resources.get("priority"))),
+            "weight": self._put("resources.weight", self._weight(resources.get("weight"))),
             "max_restarts": self._put("max_restarts", values.get("max_restarts", MAX_RESTARTS)),
             "grace_seconds": self._put(
                 "preemption_timeout", values.get("preemption_timeout", PREEMPTION_SECONDS)
@@ -608,6 +609,18 @@ class _Manifest:
             "a file for Determined on Kubernetes, where larger went first, wants --set priority",
         )
         return PRIORITY_SUM - priority
+
+    def _weight(self, weight: float | None) -> float | None:
+        if weight is None:
+            return None
+        found = min(max(weight, WEIGHT_MIN), WEIGHT_MAX)
+        if found != weight:
+            self._findings.warn(
+                self._at("resources.weight"),
+                "resources.weight",
+                f"{weight:g} becomes {found:g}: a weight is from {WEIGHT_MIN:g} to {WEIGHT_MAX:g} here",
+            )
+        return found
 
     def _retention(self) -> dict[str, Any] | None:
         """Return which checkpoints are kept, where the file says it; what none of its numbers counts is removed.
