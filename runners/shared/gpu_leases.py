@@ -12,7 +12,8 @@ from runners.shared.host_facts import HostFacts
 from runners.shared.launch_document import preemption_facts
 from workbench.errors import LaunchRefused, NotAllowed, RunnerError, SlotsBusy, TryAgain
 from workbench.learner.queue import allocation
-from workbench.learner.queue.entries import marks_text
+from workbench.learner.queue.entries import group_mark, marks_text
+from workbench.spec import SWEEP_LABEL
 from workbench.values import dataclass
 
 TRIES: Final = 3
@@ -67,6 +68,7 @@ def _choose_patiently(count: int, request: LaunchRequest, host: Host, site: Host
         wanted = {"job": request.attempt.job_id, "gpus": count, "each": request.spec.gpus}
         wanted["priority"] = request.spec.priority
         wanted["labels"] = marks_text(request.spec.labels)
+        wanted |= {"weight": request.spec.weight, allocation.GROUP: _group(request)}
         found = host.call("inventory", leases_folder=site.leases, home=request.attempt.home, wanted=wanted)
         turn = HostTurn(**found["turn"]) if "turn" in found else None
         try:
@@ -121,7 +123,7 @@ def lease_text(request: LaunchRequest, site: HostFacts, pid: int) -> str:
 
 def lease_holder(request: LaunchRequest, site: HostFacts) -> dict[str, Any]:
     """Return who holds a lease that is taken for a request."""
-    attempt, longest = request.attempt, request.spec.longest_seconds
+    attempt, longest, group = request.attempt, request.spec.longest_seconds, _group(request)
     return {
         "owner": request.owner,
         "job": attempt.job_id,
@@ -129,8 +131,13 @@ def lease_holder(request: LaunchRequest, site: HostFacts) -> dict[str, Any]:
         "home": attempt.home,
         **({} if longest is None else {allocation.MAX_RUNTIME: longest}),
         **({allocation.LABELS: marks_text(request.spec.labels)} if request.spec.labels else {}),
+        **({allocation.GROUP: group} if group else {}),
         **preemption_facts(request, site),
     }
+
+
+def _group(request: LaunchRequest) -> str:
+    return group_mark(request.spec.labels.get(SWEEP_LABEL, ""))
 
 
 def _refuse(

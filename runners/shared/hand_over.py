@@ -101,6 +101,7 @@ def ticket_facts(request: LaunchRequest, site: HostFacts) -> dict[str, Any]:
         "gpu_type": spec.gpu_type,
         "priority": spec.priority,
         "position": float(request.seq if request.position is None else request.position),
+        "weight": spec.weight,
         "max_runtime_seconds": spec.longest_seconds,
         "cpus": spec.cpus or 0.0,
         "lease": lease_holder(request, site),

@@ -11,7 +11,7 @@ from tests.stubs import Gpus, pretend
 from tests.support.command import Fabric, until_runs
 from tests.support.waiting import until
 from workbench.job import short_id
-from workbench.learner.queue.entries import HeldEntries
+from workbench.learner.queue.entries import HeldEntries, read_entries
 from workbench.paths import Home, leases_folder
 from workbench.store.db.database import Store
 from workbench.store.queries.jobs import list_jobs
@@ -96,7 +96,7 @@ def test_of_other_people_only_the_gpus_are_shown(fabric: Fabric, end: Path) -> N
     until(lambda: waiting(fabric)[0]["id"] is None, "the other one to be seen")
     found = waiting(fabric)
     assert found[0] | {"person": ""} == {
-        **dict.fromkeys(("id", "name", "priority", "since", "reason")),
+        **dict.fromkeys(("id", "name", "priority", "weight", "since", "reason")),
         **{"person": "", "gpus": 1, "rank": 1, "of": 4},
     }
     assert [(one["rank"], one["of"]) for one in found[1:]] == [(2, 4), (3, 4), (4, 4)]
@@ -119,6 +119,35 @@ def test_a_priority_out_of_range_is_refused_with_the_range(fabric: Fabric, value
     refused = fabric("queue", "set", "a", f"priority={value}", expect=65)
 
     assert "from 0 to 100" in refused.stderr
+
+
+def test_a_weight_is_the_hosts_at_once_and_is_kept_over_a_rebuild(
+    fabric: Fabric, end: Path, home: Home
+) -> None:
+    def at_host() -> dict[str, float]:
+        return {one.job: one.weight for one in read_entries(str(leases_folder()))}
+
+    job = str(next(one["id"] for one in waiting(fabric) if one["name"] == "c"))
+    assert "c: priority 60, weight 2.5" in fabric("queue", "set", "c", "weight=2.5", "priority=60").stderr
+
+    until(lambda: at_host()[job] == 2.5, "the host to have the weight")
+    assert [(one["name"], one["weight"]) for one in waiting(fabric)] == [("c", 2.5), ("a", 1.0), ("b", 1.0)]
+    assert "queue: priority 60, weight 2.5" in fabric("events", "c", "--kind", "request").stdout
+    fabric("queue", "move", "c", "--behind-of", "a")
+    fabric("controller", "stop")
+    home.database.unlink()
+    fabric("doctor", "--rebuild")
+
+    until(lambda: {one["name"]: one["weight"] for one in waiting(fabric)} == {"a": 1.0, "b": 1.0, "c": 2.5})
+    fabric("queue", "set", "c", "weight=1")
+    until(lambda: at_host()[job] == 1.0, "the host to have the next weight")
+
+
+@pytest.mark.parametrize("value", ["0", "0.001", "-1", "1001", "1e300", "nan", "inf", "high", ""])
+def test_a_weight_out_of_range_is_refused_with_the_range(fabric: Fabric, value: str) -> None:
+    refused = fabric("queue", "set", "a", f"weight={value}", expect=65)
+
+    assert "is not a number from 0.01 to 1000" in refused.stderr
 
 
 def test_the_time_of_a_job_that_waits_is_changed_and_stays_over_a_rebuild(fabric: Fabric, home: Home) -> None:
@@ -163,7 +192,7 @@ def test_a_time_that_cannot_be_set_is_refused_with_what_is_accepted(
 def test_a_job_that_does_not_wait_is_named_with_its_state(fabric: Fabric) -> None:
     fabric("run", "--name", "done", "--", "true")
 
-    for args in (("set", "done", "priority=70"), ("move", "done", "--top")):
+    for args in (("set", "done", "priority=70"), ("set", "done", "weight=2"), ("move", "done", "--top")):
         refused = fabric("queue", *args, expect=64)
         assert "does not wait for its turn: it is COMPLETED" in refused.stderr
     assert "no job waits" in fabric("queue").stderr
@@ -173,7 +202,7 @@ def test_words_that_make_no_sense_are_refused(fabric: Fabric) -> None:
     fabric("run", "--name", "done", "--", "true")
 
     assert "what is to be set?" in fabric("queue", "set", "done", expect=64).stderr
-    assert "no weight to set" in fabric("queue", "set", "done", "weight=2", expect=64).stderr
+    assert "no gpus to set" in fabric("queue", "set", "done", "gpus=2", expect=64).stderr
     assert "which job?" in fabric("queue", "set", "priority=2", expect=64).stderr
     assert "where to?" in fabric("queue", "move", "done", expect=64).stderr
     assert "where to?" in fabric("queue", "move", "done", "--top", "--ahead-of", "x", expect=64).stderr

@@ -115,6 +115,21 @@ def test_the_priority_of_a_job_that_waits_for_its_pods_is_changed(
         assert [one.stands.priority for one in waiting_jobs(store, asked=True)] == [priority or 50]
 
 
+def test_a_weight_means_nothing_in_a_cluster_and_is_not_set_there(
+    fabric: Fabric, kubeconfig: Path, home: Home
+) -> None:
+    (fabric.folder / "manifest.yml").write_text(MANIFEST.replace("priority: 70", "weight: 2"))
+    configured("")
+
+    assert "weight: a cluster knows none" in fabric("plan", "manifest.yml").stdout
+    with Store.open(home) as store:
+        row = submitted(store, WAITING + "weight: 2\n", target=of_cluster())
+        with pytest.raises(UsageError, match="which knows no weights") as refused:
+            change(store, [row], QueueChange(weight=3.0), origin="test")
+
+    assert refused.value.exit_code == 64
+
+
 def test_a_priority_that_the_launch_would_refuse_cannot_be_set(home: Home) -> None:
     with Store.open(home) as store:
         row = submitted(store, WAITING, target=of_cluster())

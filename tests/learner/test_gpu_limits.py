@@ -1,4 +1,4 @@
-"""What a host's policy lets a person, a home and the jobs with a label hold and use; how long GPUs were held."""
+"""What a host's policy lets people, homes, sweeps and jobs with a label hold and use; how long GPUs were held."""
 
 from __future__ import annotations
 
@@ -19,9 +19,17 @@ from tests.stubs import pretend
 from tests.support.waiting import until
 from workbench.learner.platform import leases, system
 from workbench.learner.queue import gpu_use
-from workbench.learner.queue.entries import QueueEntry, entry_of, label_mark, marks_in, marks_text
+from workbench.learner.queue.entries import (
+    QueueEntry,
+    entry_of,
+    group_mark,
+    label_mark,
+    marks_in,
+    marks_text,
+    read_entries,
+)
 from workbench.learner.queue.gpu_use import Use, read_uses, record_use
-from workbench.learner.queue.limits import Group, Held, home_group, label_group, person_group
+from workbench.learner.queue.limits import Group, Held, home_group, label_group, person_group, sweep_group
 from workbench.learner.queue.line import HostQueue, held_by_group
 from workbench.learner.queue.order import FreeGpus, turns
 from workbench.learner.queue.policy import BadPolicy, parse_policy
@@ -272,12 +280,14 @@ def test_a_reader_who_keeps_the_file_locked_keeps_nobody_from_adding_to_it(
 # What is held
 
 
-def test_what_is_held_and_was_used_counts_for_the_person_the_home_and_the_label(folder: str) -> None:
+def test_what_is_held_and_was_used_counts_for_the_person_the_home_the_label_and_the_sweep(
+    folder: str,
+) -> None:
     slots = [{"uuid": f"GPU-{number}", "memory_bytes": 1, "holder": "x"} for number in range(2)]
     now = system.now_us()
     used_file(folder, line(now - 2 * HOUR_US, now - HOUR_US, 3, home="one", labels=VISION))
     me = os.geteuid()
-    text = json.dumps({"job": "training-a", "home": "one", "labels": VISION})
+    text = json.dumps({"job": "training-a", "home": "one", "labels": VISION, "group": group_mark("s")})
 
     with a_learner_whose_taker_is_gone(folder, ["GPU-0", "GPU-1"], text, me):
         found = held_by_group(folder, slots, counts_hours=True)
@@ -285,18 +295,19 @@ def test_what_is_held_and_was_used_counts_for_the_person_the_home_and_the_label(
     for group in (person_group(me), home_group(me, "one"), label_group(VISION)):
         assert found[group]._replace(gpu_hours=0.0) == Held(gpus=2, jobs=1)
         assert found[group].gpu_hours == pytest.approx(3.0, abs=0.1)
+    assert found[sweep_group(me, group_mark("s"))].gpus == 2
 
 
-def test_a_label_in_a_text_that_anybody_may_have_written_counts_for_nobody(folder: str) -> None:
+def test_a_label_or_sweep_in_a_text_that_anybody_may_have_written_counts_for_nobody(folder: str) -> None:
     lease = leases.take(["GPU-0"], folder, "{}")
     assert lease is not None
     for claim in Path(folder).glob("holder-*"):
         claim.unlink()
-    (Path(folder) / "GPU-0").write_text(json.dumps({"owner": "me", "labels": VISION}))
+    (Path(folder) / "GPU-0").write_text(json.dumps({"owner": "me", "labels": VISION, "group": VISION}))
 
     found = held_by_group(folder, [{"uuid": "GPU-0", "memory_bytes": 1, "holder": "x"}])
 
-    assert label_group(VISION) not in found
+    assert not {label_group(VISION), sweep_group(os.geteuid(), VISION)} & found.keys()
     lease.release()
 
 
@@ -378,3 +389,49 @@ def test_a_waiter_lets_those_wait_whose_label_has_all_that_it_may(home: WaitingH
     assert jobs[1].waits
     end.touch()
     jobs[1].until_over()
+
+
+def test_a_waiter_shares_a_persons_gpus_among_sweeps_by_their_weights(
+    home: WaitingHome, policy: Path
+) -> None:
+    """Nobody is connected: what a sweep holds is in the leases, and the weight in what waits."""
+    policy.write_text('policy = "fair_share"')
+    preparation = ("from workbench.learner.queue import policy", f"policy.POLICY_FILE = {str(policy)!r}")
+    busy = take("GPU-1", "GPU-2")
+    ends = {name: home.folder / name for name in ("a1", "a2", "b1", "b2")}
+    jobs = {}
+    for position, (name, end) in enumerate(ends.items()):
+        jobs[name] = home.job(f"while [ ! -e {end} ]; do sleep 0.05; done", gpus=1)
+        weight = {"weight": 3.0} if name.startswith("b") else {}  # a ticket of an older fabric says none
+        arguments = home.arguments(jobs[name], position=float(position), **weight)
+        arguments["ticket"]["lease"]["group"] = group_mark(name[0])
+        home.operations.call("hand_over", {**arguments, "argv": home.argv_with(*preparation)})
+
+    busy.release()
+    for name in ("a1", "b1"):
+        jobs[name].until_running()
+    assert jobs["a2"].waits and jobs["b2"].waits
+    ends["b1"].touch()
+
+    jobs["b2"].until_running()
+    assert jobs["a2"].waits
+    for end in ends.values():
+        end.touch()
+    jobs["a2"].until_over()
+
+
+def test_a_weight_that_is_changed_is_the_entrys_and_a_lease_keeps_the_sweep(home: WaitingHome) -> None:
+    busy = take("GPU-1", "GPU-2")
+    job = home.job(gpus=1)
+    arguments = home.arguments(job, weight=2.0)
+    arguments["ticket"]["lease"]["group"] = group_mark("s")
+    home.operations.call("hand_over", arguments)
+    (waits,) = read_entries(os.environ["FABRIC_LEASES"])
+    assert (waits.weight, waits.group) == (2.0, group_mark("s"))
+    entry = {"job": job.id, "priority": 50, "position": 0.0, "tries": 0}
+
+    home.turns(handed_over=[{**entry, "weight": 0.5}])
+
+    until(lambda: [one.weight for one in read_entries(os.environ["FABRIC_LEASES"])] == [0.5])
+    busy.release()
+    job.until_over()

@@ -20,6 +20,7 @@ from workbench.learner.guard.container_command import command_of
 from workbench.learner.guard.next_attempt import FollowingAttempt, prepare_container
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.platform.errors import Failure
+from workbench.learner.queue.entries import group_mark
 from workbench.paths import Home
 from workbench.spec import BindMount, Checkpoints, DataStore, EvaluationMetrics
 
@@ -175,7 +176,7 @@ def test_the_next_container_is_the_planned_one(
 
 
 def test_what_is_launched_says_how_its_host_begins_the_next_attempt(jobs: Jobs) -> None:
-    options: dict[str, Any] = {"priority": 70, "cpus": 1.0}
+    options: dict[str, Any] = {"priority": 70, "cpus": 1.0, "weight": 2.0, "labels": {"sweep": "s"}}
     job = jobs.plan("true", **options)
     job = LaunchedAttempt.planned(jobs.runner(), replace(job.request, restarts=RESTARTS, seq=5)).launch()
     attempt = job.request.attempt
@@ -185,7 +186,8 @@ def test_what_is_launched_says_how_its_host_begins_the_next_attempt(jobs: Jobs) 
     assert (restarts["done"], restarts["allowed"], restarts["delay_seconds"]) == (0, 2, 1.0)
     ticket = restarts["ticket"]
     assert (ticket["job"], ticket["attempt"], ticket["priority"]) == (attempt.job_id, 1, 70)
-    assert (ticket["position"], ticket["cpus"], ticket["each"]) == (5.0, 1.0, 0)
+    assert (ticket["position"], ticket["cpus"], ticket["each"], ticket["weight"]) == (5.0, 1.0, 0, 2.0)
+    assert ticket["lease"]["group"] == group_mark("s")
 
 
 def test_a_job_that_its_host_does_not_restart_says_nothing_of_it(jobs: Jobs) -> None:

@@ -62,6 +62,7 @@ class QueuedEntry(TypedDict):
     gpus: int
     """Of all learners together."""
     priority: int | None
+    weight: float | None
     rank: int | None
     """Its place among all who wait for GPUs at the host, from 1 on."""
     of: int | None

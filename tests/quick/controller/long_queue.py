@@ -22,25 +22,34 @@ KINDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "for GPUs": {"gpus": 1},
     "for CPUs": {"cpus": 1.0},
     "of a sweep for GPUs": {"at_most": RUNNING, "gpus": 1},
+    "for GPUs by weight": {"gpus": 1},
 }
 """What the jobs wait for, and the keys of their spec."""
+BY_WEIGHT: Final = "for GPUs by weight"
 
 
 class LongQueue:
-    """The queue, and its jobs in their order."""
+    """The queue, and its jobs in their order.
 
-    def __init__(self, count: int, kind: str) -> None:
+    Those by weight are of two sweeps, the first of which has ``first`` of them, and a third of the other one's weight.
+    """
+
+    def __init__(self, count: int, kind: str, first: int | None = None) -> None:
         keys = KINDS[kind]
-        labels = {SWEEP_LABEL: "s"} if "at_most" in keys else {}
         worker = SimpleNamespace(key=target_key(LOCAL), measure=lambda line_up=None: None)
-        of = spec(**keys)
+        first = count // 2 if first is None else first
         self.jobs = []
         for number in range(1, count + 1):
             state = State.PROCESSING if number <= RUNNING else State.QUEUED
             job_id = JobId(f"training-{number:09}")
+            labels = {SWEEP_LABEL: "s"} if "at_most" in keys else {}
+            if kind == BY_WEIGHT:
+                labels = {SWEEP_LABEL: "a" if number <= first else "b"}
+                keys = {**keys, "weight": 1.0 if number <= first else 3.0}
+            of = spec(**keys)
             tracked = TrackedJob(row(state, id=job_id, seq=number, target=LOCAL, labels=labels), of, HOME)
             tracked.begun = state is State.PROCESSING
-            tracked.stands_at(QueuePosition(of.priority, float(number)))
+            tracked.stands_at(QueuePosition(of.priority, float(number), weight=of.weight))
             self.jobs.append(tracked)
         by_id = {one.row.id: one for one in self.jobs}
         context = SimpleNamespace(
@@ -53,10 +62,17 @@ class LongQueue:
         )
         self._queue = JobQueue(cast(ControllerContext, context))
         self.evaluate()
-        lined_up = frozenset(one.line_entry() for one in self.jobs[RUNNING:] if of.gpus)
+        lined_up = frozenset(one.line_entry() for one in self.jobs[RUNNING:] if "gpus" in keys)
         # As the host answers once it was told of those that wait.
         self._queue.measured(
-            CapacityMeasured(worker.key, Capacity(RUNNING, RUNNING), 0, "", lined_up=lined_up)
+            CapacityMeasured(
+                worker.key,
+                Capacity(RUNNING, RUNNING),
+                0,
+                "",
+                lined_up=lined_up,
+                heeds_weights=kind == BY_WEIGHT,
+            )
         )
         self.evaluate()
 

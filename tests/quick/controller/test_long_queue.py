@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,7 +12,7 @@ from types import FrameType
 import pytest
 
 from runners.interface import AttemptRef, HostGates, HostWait, SweepLimit
-from tests.quick.controller.long_queue import KINDS, RUNNING, LongQueue
+from tests.quick.controller.long_queue import BY_WEIGHT, KINDS, RUNNING, LongQueue
 from workbench.controller.decide.scheduler import QueueVerdict
 from workbench.job import State
 
@@ -57,6 +58,20 @@ def test_they_are_sorted_as_their_requests_are(kind: str) -> None:
     queue = LongQueue(RUNNING + 2, kind)
 
     assert [one.order for one in queue.jobs] == [one.slot_request().order for one in queue.jobs]
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(BY_WEIGHT, {"a": 19, "b": 81}), ("for GPUs", {"": 100})])
+def test_a_host_is_given_the_first_by_their_weights_where_these_count(
+    kind: str, expected: dict[str, int]
+) -> None:
+    """Else a long sweep would keep a later one from its share: a host chooses among the jobs that it has."""
+    queue = LongQueue(500, kind, first=350)
+
+    given = [one for one in queue.jobs if one.verdict is not None and one.verdict.hand_over]
+    assert Counter(one.row.labels.get("sweep", "") for one in given) == expected
+    assert given == sorted(given, key=lambda one: one.order), "each sweep in its order"
+    first = {one.verdict.reason for one in queue.jobs[RUNNING:] if one.verdict is not None}
+    assert len(first) == 2, "all but the first wait behind that"
 
 
 def test_what_a_host_would_be_given_with_a_job_decides_nothing() -> None:

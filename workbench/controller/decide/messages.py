@@ -119,6 +119,8 @@ class CapacityMeasured:
     """What the host's queue says of the jobs of this home that wait there, by their ids."""
     lined_up: frozenset[LinedUpJob] = frozenset()
     """Who was asked to wait there."""
+    heeds_weights: bool = False
+    """Whether weights count by the host's policy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from runners.interface import HostGates, HostTurn, HostWait
-from workbench.spec import DEFAULT_PRIORITY
+from workbench.spec import DEFAULT_PRIORITY, DEFAULT_WEIGHT
 from workbench.time_expressions import local_iso, until_text
 from workbench.values import dataclass
 
@@ -73,11 +73,13 @@ class LinedUpJob:
     priority: int
     position: float = 0.0
     """Orders the jobs of one home and priority."""
-    weight: float = 1.0
+    weight: float = DEFAULT_WEIGHT
     max_runtime_seconds: float | None = None
     tries: int = 0
     labels: str = ""
     """What stands for its labels, as entries have it."""
+    group: str = ""
+    """What stands for its sweep or search."""
     gates: HostGates | None = None
     """What holds one back that was handed over; None for one that never had gates."""
     attempt: int = 1
@@ -117,7 +119,12 @@ class QueueVerdict:
 
 
 def schedule(
-    capacity: Capacity, running: Sequence[SlotRequest], waiting: Sequence[SlotRequest], now_us: int = 0
+    capacity: Capacity,
+    running: Sequence[SlotRequest],
+    waiting: Sequence[SlotRequest],
+    now_us: int = 0,
+    *,
+    are_in_order: bool = False,
 ) -> Mapping[str, QueueVerdict]:
     """Say of every waiting job whether it may start now; one that may counts as running for the next.
 
@@ -126,12 +133,13 @@ def schedule(
         running: who holds some of it.
         waiting: who asks for it.
         now_us: the time of day, for times in reasons.
+        are_in_order: whether those who ask are given as they come, which is not by their own order then.
     """
     holders = list(running)
     verdicts: dict[str, QueueVerdict] = {}
     behind: dict[str, QueueVerdict] = {}
     behind_limited: QueueVerdict | None = None
-    for slot_request in sorted(waiting, key=lambda one: one.order):
+    for slot_request in waiting if are_in_order else sorted(waiting, key=lambda one: one.order):
         kinds = _kinds(slot_request)
         # Thousands may wait behind one.
         verdict = next((behind[kind] for kind in kinds if kind in behind), None)

@@ -210,7 +210,8 @@ class ActionExecutor:
         # A host that does not count a sweep begins none of its attempts.
         restarts = None if limit is None and tracked.is_limited else tracked.restarts_at_host()
         # As it was changed since it was submitted.
-        spec, position = replace(found.spec, priority=tracked.spec.priority), tracked.position_in_line
+        position = tracked.position_in_line
+        spec = replace(found.spec, priority=tracked.spec.priority, weight=tracked.spec.weight)
 
         def request() -> LaunchRequest:
             return LaunchRequest(

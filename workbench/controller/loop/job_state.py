@@ -19,7 +19,7 @@ from workbench.controller.decide.scheduler import AT_ITS_HOST, LinedUpJob, Queue
 from workbench.controller.targets.handover import can_wait_at_host
 from workbench.job import PREPARING, TERMINAL, Intent, LearnerPhase, State
 from workbench.learner.journal.launch_document import PREEMPT, has_failed_by_itself
-from workbench.learner.queue.entries import marks_text
+from workbench.learner.queue.entries import group_mark, marks_text
 from workbench.spec import SWEEP_LABEL, JobSpec
 from workbench.store.db.rows import WATCHED, JobRow, LearnerRow
 from workbench.store.queries.home_queue import QueuePosition
@@ -315,6 +315,8 @@ class TrackedJob:
                 max_runtime_seconds=spec.longest_seconds,
                 tries=self.tries,
                 labels=marks_text(spec.labels),
+                group=group_mark(spec.labels.get(SWEEP_LABEL, "")),
+                weight=spec.weight,
                 gates=gates,
                 attempt=self.row.attempt,
             )
@@ -361,7 +363,7 @@ class TrackedJob:
         """Take over where the job stands in the queue."""
         begin = self.spec.begin if stands.begin is None else stands.begin
         self.has_gates |= bool(self.spec.after or self.spec.begin or begin or self.is_limited)
-        self.spec = replace(self.spec, priority=stands.priority, begin=begin)
+        self.spec = replace(self.spec, priority=stands.priority, weight=stands.weight, begin=begin)
         self.position = stands.position
 
     def unsaved(self) -> list[LearnerRow]:

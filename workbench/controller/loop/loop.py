@@ -510,7 +510,7 @@ class Loop:
             spec = JobSpec(name=row.name, learners=row.learners, gpus=row.gpus, cpus=row.cpus)
         known = learners(context.store, row.id, row.attempt)
         tracked = TrackedJob.load(row, spec, row.target.home(context.uuid), known)
-        tracked.stands_at(queue_position(context.store, row, spec.priority))
+        tracked.stands_at(queue_position(context.store, row, spec))
         tracked.draw = context.concurrency.random_share()
         if row.next_try_us is not None and tracked.is_handed_over:
             within = context.now() + backoff_seconds(max(row.restarts - 1, 0), 1.0)

@@ -28,8 +28,11 @@ from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.targets.backend_worker import BackendWorker
 from workbench.controller.targets.handover import can_wait_at_host
 from workbench.controller.targets.opener import LineUp
-from workbench.job import PREPARING, TERMINAL, Intent, State, short_id
+from workbench.job import PREPARING, TERMINAL, Intent, JobId, State, short_id
+from workbench.learner.queue.entries import QueueEntry
+from workbench.learner.queue.limits import Held, sweep_group
 from workbench.learner.queue.line import WAITING_AT_ONCE
+from workbench.learner.queue.order import by_weight
 from workbench.spec import SWEEP_LABEL
 from workbench.store.db.rows import JobRow, TargetRef
 from workbench.store.queries.jobs import job
@@ -51,6 +54,9 @@ NOT_TAKEN_AT_MOST: Final = 3
 CLOCK_SECONDS: Final = 30.0
 """How long at most until the time of day is read again for jobs that wait for one: it may be set meanwhile."""
 
+
+WEIGHED_AT_ONCE: Final = 2 * WAITING_AT_ONCE
+"""Of so many that wait it is looked up which come first by their weights: a host may have half of them already."""
 
 NO_GATES: Final = HostGates()
 """Those of a job that nothing holds back: one object for all."""
@@ -694,7 +700,12 @@ class JobQueue:
         retries = [at for tracked in ready if tracked.busy and (at := tracked.busy_until) is not None]
         unreachable = [tracked for tracked in ready if tracked.launch_unreachable]
         host_line = self._line(machine, [*ready, *held])
-        line_up = _line_up(sorted([*ready, *held], key=_order) if held else ready, running)
+        are_weighed = known is not None and known.heeds_weights and _differ_in_weight(ready)
+        if are_weighed:
+            ready = _by_weight(ready, running)
+            line_up = _line_up([*ready, *held], running)
+        else:
+            line_up = _line_up(sorted([*ready, *held], key=_order) if held else ready, running)
         if host_line is not None and (due := host_line.due(line_up, now)) is not None:
             retries.append(due)
         if (ready and known is None) or unreachable or any(at <= now for at in retries):
@@ -715,7 +726,8 @@ class JobQueue:
             turns = {} if host_line is None else host_line.turns
             for job_id in wanted.keys() & turns.keys():
                 wanted[job_id] = replace(wanted[job_id], turn=turns[job_id])
-            verdicts = schedule(known.capacity, holding, [wanted[one.row.id] for one in ready], now_us())
+            asking = [wanted[one.row.id] for one in ready]
+            verdicts = schedule(known.capacity, holding, asking, now_us(), are_in_order=are_weighed)
             is_told = set() if host_line is None else {entry.job for entry in host_line.lined_up}
             for tracked in ready:
                 # One that the host has not heard of yet would come last of all when it takes its GPUs.
@@ -850,6 +862,45 @@ def _busy_reason(tracked: TrackedJob, found: CapacityMeasured) -> str:
 def _has_line(tracked: TrackedJob) -> bool:
     """Say whether the host of a job has it in its queue, or for its waiter."""
     return bool(tracked.spec.gpus) or tracked.is_handed_over
+
+
+def _differ_in_weight(ready: Sequence[TrackedJob]) -> bool:
+    """Say whether jobs that wait for GPUs have more than one weight."""
+    return len({one.spec.weight for one in ready if one.spec.gpus}) > 1
+
+
+def _by_weight(ready: Sequence[TrackedJob], running: Sequence[TrackedJob]) -> list[TrackedJob]:
+    """Return jobs as their host's policy has them come: those that wait for GPUs take each other's turns.
+
+    So the first of each sweep are at the host, which chooses among those that it has. What comes after these first ones
+    stays in its order: thousands may wait.
+    """
+    held: Counter[str] = Counter()
+    for one in running:
+        held[_sweep(one)] += one.slot_request().slots
+    seen: Counter[tuple[int, str, float]] = Counter()
+    by_id = {one.row.id: one for one in ready if one.spec.gpus}
+    first = []
+    for tracked in by_id.values():
+        spec, sweep = tracked.spec, _sweep(tracked)
+        kind = (spec.priority, sweep, spec.weight)
+        seen[kind] += 1
+        if seen[kind] <= WEIGHED_AT_ONCE:
+            first.append(
+                QueueEntry(
+                    0,
+                    "",
+                    tracked.row.id,
+                    spec.gpus * spec.learners,
+                    priority=spec.priority,
+                    weight=spec.weight,
+                    group=sweep,
+                )
+            )
+    groups = {sweep_group(0, sweep): Held(gpus) for sweep, gpus in held.items() if sweep}
+    coming = [by_id.pop(JobId(entry.job)) for entry in by_weight(first, groups, WEIGHED_AT_ONCE)]
+    turns = iter([*coming, *by_id.values()])
+    return [next(turns) if one.spec.gpus else one for one in ready]
 
 
 def _line_up(ready: Sequence[TrackedJob], running: Sequence[TrackedJob]) -> LineUp:

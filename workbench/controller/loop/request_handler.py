@@ -153,7 +153,7 @@ class RequestHandler:
                     settle_request(store, request.id, DONE)
                 assert row is not None
                 tracked = context.jobs.get(job_id) or self._track(row)
-                tracked.stands_at(queue_position(store, row, tracked.spec.priority))
+                tracked.stands_at(queue_position(store, row, tracked.spec))
             case _:
                 self._restore_requester(job_id, request)
                 return False

@@ -98,6 +98,7 @@ class RegistryTarget:
             _sum(target, machine["cpus"], slots),
             turns=turns,
             lined_up=frozenset(one for one in (*line.waiting, *line.handed_over) if one.job not in missed),
+            heeds_weights=found["heeds_weights"],
         )
 
     def in_use(self) -> str:

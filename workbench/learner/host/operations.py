@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Operation = Callable[..., Any]  # its arguments and its answer are JSON
 
-CHANGEABLE = ("priority", "position", "tries", "begin_us", "after", "limit")
+CHANGEABLE = ("priority", "position", "weight", "tries", "begin_us", "after", "limit")
 """What may be changed of a job that was handed over."""
 
 _unpacking = threading.Lock()  # the agent's own unpacking is for one thread at a time
@@ -144,11 +144,12 @@ class HostOperations:
         folder = leases_folder or own_folder()
         missed = self._pass_changes(folder, home, handed_over)
         found = self._inventory(leases_folder)
-        turns = self._queue().line_up(folder, found["slots"], home, waiting, keep)
-        return {"turns": turns, "machine": found, "missed": missed}
+        queue = self._queue()
+        turns = queue.line_up(folder, found["slots"], home, waiting, keep)
+        return {"turns": turns, "machine": found, "missed": missed, "heeds_weights": queue.heeds_weights}
 
     def _pass_changes(self, folder: str, home: str, handed_over: Sequence[Mapping[str, Any]]) -> List[str]:
-        """Tell the home's waiter which jobs have another priority, position or gates, or are to be tried again.
+        """Tell the home's waiter which jobs have another priority, position, weight or gates, or are to be tried again.
 
         Return those whose change did not reach it: it is busy, or gone, which the states of its learners show.
         """
@@ -162,7 +163,10 @@ class HostOperations:
             job = str(wanted["job"])
             facts = _changeable(wanted)
             # One without an entry waits behind many others: the facts that were sent last are those that it has.
-            known = {**self._changed.get((home, job), {}), **shown.get(job, {})}
+            sent = self._changed.get((home, job), {})
+            known = {**sent, **shown.get(job, {})}
+            if "weight" in sent:
+                known["weight"] = sent["weight"]  # a waiter of an older fabric takes it, and shows none
             if all(name in known and known[name] == value for name, value in facts.items()):
                 continue
             if missed:

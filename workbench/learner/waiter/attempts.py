@@ -12,7 +12,8 @@ from workbench.learner.journal import reasons, state
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.platform import leases, system
 from workbench.learner.platform.errors import Failure, of_os_error
-from workbench.learner.queue.allocation import LABELS
+from workbench.learner.queue.allocation import GROUP, LABELS
+from workbench.learner.queue.entries import DEFAULT_WEIGHT
 from workbench.learner.waiter.gates import AwaitedAttempt, GateReader, OpenGates, TicketGates, remaining_us
 
 Key = Tuple[str, int]
@@ -53,6 +54,7 @@ class Ticket(NamedTuple):
     learners: Mapping[int, Tuple[str, str]]
     """By number: the folder, and the name of the file of secrets without its suffix."""
     gates: TicketGates = TicketGates()
+    weight: float = DEFAULT_WEIGHT
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Ticket:
@@ -86,6 +88,7 @@ class Ticket(NamedTuple):
                     for one in document["learners"]
                 },
                 gates=TicketGates.parse(document),
+                weight=float(document.get("weight") or DEFAULT_WEIGHT),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Failure(
@@ -102,7 +105,7 @@ class Ticket(NamedTuple):
         return ticket
 
     def changed(self, facts: Mapping[str, Any]) -> Ticket:
-        """Return it with another priority, position or number of tries, or behind other gates.
+        """Return it with another priority, position, weight or number of tries, or behind other gates.
 
         Raises:
             Failure: those are none.
@@ -111,6 +114,7 @@ class Ticket(NamedTuple):
             return self._replace(
                 priority=int(facts.get("priority", self.priority)),
                 position=float(facts.get("position", self.position)),
+                weight=float(facts.get("weight", self.weight)),
                 tries=int(facts.get("tries", self.tries)),
                 gates=self.gates.changed(facts),
             )
@@ -252,9 +256,9 @@ class WaitingAttempt:
     @property
     def entry(self) -> Dict[str, Any]:
         """Its entry in the host's queue."""
-        names = ("job", "each", "priority", "position", "max_runtime_seconds", "tries")
-        labels = self.ticket.holder.get(LABELS, "")
-        return {"gpus": self.gpus, "labels": labels, **{name: getattr(self.ticket, name) for name in names}}
+        names = ("job", "each", "priority", "position", "weight", "max_runtime_seconds", "tries")
+        marks = {name: self.ticket.holder.get(name, "") for name in (LABELS, GROUP)}
+        return {"gpus": self.gpus, **marks, **{name: getattr(self.ticket, name) for name in names}}
 
     def read_gates(self, reader: GateReader, now_us: int) -> None:
         """See what holds it back before it waits for GPUs and CPUs."""

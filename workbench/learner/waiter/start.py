@@ -117,6 +117,7 @@ class AttemptStart:
                     documents[one.number]["restarts"]["ticket"].update(
                         priority=ticket.priority,
                         position=ticket.position,
+                        weight=ticket.weight,
                         lease=holder,
                         limit=None if limit is None else limit.to_json(),
                     )

@@ -134,6 +134,7 @@ class QueuedJob:
             "person": self.person,
             "gpus": self.gpus,
             "priority": None if job is None else job.stands.priority,
+            "weight": None if job is None else job.stands.weight,
             "rank": self.rank,
             "of": self.of,
             "since": None if job is None else iso(job.row.changed_us),

@@ -28,7 +28,7 @@ RequestKind = Literal["halt", "kill", "resume", "delete"]
 Side = Literal["ahead", "behind", "top"]
 """Where a job that waits is moved, of another one."""
 
-_SETTABLE: Final = ("priority", "begin")
+_SETTABLE: Final = ("priority", "weight", "begin")
 
 _FOLDER_SECONDS: Final = 20.0
 _FOLDER_POLL_SECONDS: Final = 0.02
@@ -41,6 +41,7 @@ class QueueChange:
     priority: int | None = None
     begin: str | None = None
     """The time from which on they may start, ISO 8601; empty: at once."""
+    weight: float | None = None
 
     @property
     def text(self) -> str:
@@ -48,6 +49,7 @@ class QueueChange:
         from workbench.time_expressions import until_text
 
         words = [] if self.priority is None else [f"priority {self.priority}"]
+        words += [] if self.weight is None else [f"weight {self.weight:g}"]
         if self.begin is not None:
             words.append(f"begins {until_text(self.begin, now_us())}" if self.begin else "begins now")
         return ", ".join(words)
@@ -222,22 +224,26 @@ def wait_until_forgotten(
 
 
 def parse_change(settings: Sequence[str]) -> QueueChange:
-    """Return what settings of the form ``priority=70`` and ``begin=22:00`` ask for.
+    """Return what settings of the form ``priority=70``, ``weight=2`` and ``begin=22:00`` ask for.
 
     Raises:
         UsageError: there is none, or another key, or a time that is over.
-        ManifestError: a priority is out of range, or a time is none; the message has what is accepted.
+        ManifestError: a priority or weight is out of range, or a time is none; the message has what is accepted.
     """
     from workbench.time_expressions import BEGIN_FORMS, begin_us, is_begin, local_iso
 
     values = dict(text.partition("=")[::2] for text in settings)
     if not values:
         raise UsageError(
-            "what is to be set?", hint="priority=70, say (0 to 100, larger goes first), or begin=22:00"
+            "what is to be set?",
+            hint="priority=70, say (0 to 100, larger goes first), weight=2, or begin=22:00",
         )
     if others := [key for key in values if key not in _SETTABLE]:
-        raise UsageError(f"a waiting job has no {others[0]} to set", hint="it is priority=N or begin=TIME")
+        raise UsageError(
+            f"a waiting job has no {others[0]} to set", hint="it is priority=N, weight=N or begin=TIME"
+        )
     priority = parse_priority(values["priority"]) if "priority" in values else None
+    weight = parse_weight(values["weight"]) if "weight" in values else None
     begin = None
     if "begin" in values:
         text, now = values["begin"], now_us()
@@ -246,7 +252,7 @@ def parse_change(settings: Sequence[str]) -> QueueChange:
             raise ManifestError([ManifestFault("queue set", 0, 0, "begin", problem)])
         at = begin_us(text, now)
         begin = local_iso(at) if at > now else ""
-    return QueueChange(priority, begin)
+    return QueueChange(priority, begin, weight)
 
 
 def parse_priority(text: str) -> int:
@@ -263,13 +269,32 @@ def parse_priority(text: str) -> int:
     return int(text)
 
 
+def parse_weight(text: str) -> float:
+    """Return a weight.
+
+    Raises:
+        ManifestError: it is none, or out of range; the message has the range.
+    """
+    from workbench.spec import WEIGHT_MAX, WEIGHT_MIN
+
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not WEIGHT_MIN <= found <= WEIGHT_MAX:
+        problem = f"'{text[:60]}' is not a number from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}"
+        raise ManifestError([ManifestFault("queue set", 0, 0, "weight", problem)])
+    return found
+
+
 def change(store: Store, jobs: Sequence[JobRow], asked: QueueChange, *, origin: str) -> dict[int, JobRow]:
-    """Ask that jobs that wait get another priority or time; return the requests by their ids, each with its job.
+    """Ask that jobs that wait get another priority, weight or time; return the requests by their ids, with their jobs.
 
     The controller is woken, which answers them.
 
     Raises:
-        UsageError: one of them does not wait, or its cluster has no PriorityClasses for priorities.
+        UsageError: one of them does not wait, its cluster has no PriorityClasses for priorities, or it is for a cluster
+            and gets a weight.
     """
     with store.atomic():
         known = _by_id(store)
@@ -277,12 +302,15 @@ def change(store: Store, jobs: Sequence[JobRow], asked: QueueChange, *, origin: 
             _check_waiting(store, row, known)
             if asked.priority is not None:
                 _check_priority(row, asked.priority)
+            if asked.weight is not None:
+                _check_weight(row)
         places: dict[str, tuple[WaitingJob, QueuePosition]] = {}
         for row in jobs:
             one = known[row.id]
             priority = one.stands.priority if asked.priority is None else asked.priority
+            weight = one.stands.weight if asked.weight is None else asked.weight
             begin = one.stands.begin if asked.begin is None else asked.begin
-            places[row.id] = (one, replace(one.stands, priority=priority, begin=begin))
+            places[row.id] = (one, replace(one.stands, priority=priority, weight=weight, begin=begin))
         requests = _ask(store, places, dict.fromkeys(places, asked.text), origin)
     _wake(store, requests)
     return requests
@@ -420,6 +448,15 @@ def _check_priority(row: JobRow, priority: int) -> None:
     if refused := refused_priority(priority, capabilities_of(target.runner), has_classes=has_classes):
         problem, _, hint = refused.partition("; ")
         raise UsageError(f"{short_id(row.id)} {row.name}: {problem}", hint=hint)
+
+
+def _check_weight(row: JobRow) -> None:
+    """Refuse a weight where nothing comes of it."""
+    if row.target.type == "kubernetes":
+        raise UsageError(
+            f"{short_id(row.id)} {row.name} is for a cluster, which knows no weights",
+            hint="its scheduler orders pods by their PriorityClass: priority=N, where the backend has priority_classes",
+        )
 
 
 def _of(side: Side) -> str:

@@ -1,7 +1,7 @@
 """Where the jobs of this home that wait stand: by priority, then position, then submission, each from its time on.
 
-Priority, position and time can be changed while a job waits. The change is a request in the history, and the last
-one that the controller has accepted holds, over restarts too: the history alone says it.
+Priority, position, weight and time can be changed while a job waits. The change is a request in the history, and the
+last one that the controller has accepted holds, over restarts too: the history alone says it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 from workbench.clock import now_us
 from workbench.errors import FabricError
 from workbench.job import BEFORE_THE_COMMAND, TERMINAL, Intent, State
-from workbench.spec import DEFAULT_PRIORITY
+from workbench.spec import DEFAULT_PRIORITY, DEFAULT_WEIGHT, JobSpec
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
 from workbench.store.queries.jobs import detail, job, open_jobs
@@ -23,6 +23,9 @@ from workbench.values import dataclass
 
 KIND: Final = "queue"
 """The kind of the requests that change where a job stands."""
+
+_SET_TOGETHER: Final = {"priority", "weight"}
+"""What such a request says instead of the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class QueuePosition:
     """Orders jobs of one priority, smaller first: the number of the submission until the job is moved."""
     begin: str | None = None
     """The time that it waits for, ISO 8601, empty for none; None: that of its manifest."""
+    weight: float = DEFAULT_WEIGHT
+    """Its part of the person's GPUs, where the host's policy shares them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +55,11 @@ class WaitingJob:
         return (-self.stands.priority, self.stands.position, self.row.seq)
 
 
-def queue_position(store: Store, row: JobRow, priority: int) -> QueuePosition:
-    """Return where a job stands; ``priority`` is that of its manifest, which holds until another was set."""
+def queue_position(store: Store, row: JobRow, spec: JobSpec) -> QueuePosition:
+    """Return where a job stands; ``spec`` has the priority and weight that hold until others were set."""
     sql = "SELECT payload FROM requests WHERE job_id = ? AND kind = ? AND outcome = 'done' ORDER BY id DESC LIMIT 1"
     found = store.row(sql, (row.id, KIND))
-    return _position(json.loads(found[0]) if found else {}, row, priority)
+    return _position(json.loads(found[0]) if found else {}, row, spec)
 
 
 def waiting_jobs(store: Store, *, asked: bool = False) -> list[WaitingJob]:
@@ -71,8 +76,8 @@ def waiting_jobs(store: Store, *, asked: bool = False) -> list[WaitingJob]:
         payload = changed.get(row.id, {})
         if row.state is not State.QUEUED and not _is_held_back(store, row, payload):
             continue
-        priority = DEFAULT_PRIORITY if "priority" in payload else _submitted_priority(store, row)
-        found.append(WaitingJob(row, _position(payload, row, priority)))
+        spec = None if payload.keys() >= _SET_TOGETHER else _submitted(store, row)
+        found.append(WaitingJob(row, _position(payload, row, spec)))
     return sorted(found, key=lambda one: (one.row.target.machine, one.order))
 
 
@@ -84,7 +89,12 @@ def ask_for_position(
     Raises:
         HomeNotBound: the home is a copy: no controller may answer there.
     """
-    payload: dict[str, Any] = {"priority": stands.priority, "position": stands.position, "text": text}
+    payload: dict[str, Any] = {
+        "priority": stands.priority,
+        "position": stands.position,
+        "weight": stands.weight,
+        "text": text,
+    }
     if stands.begin is not None:
         payload["begin"] = stands.begin
     return add_request(store, KIND, row.id, payload, who, origin)
@@ -117,13 +127,18 @@ def _is_held_back(store: Store, row: JobRow, payload: Mapping[str, Any]) -> bool
     return any(one is not None and one.state not in TERMINAL for one in before)
 
 
-def _submitted_priority(store: Store, row: JobRow) -> int:
+def _submitted(store: Store, row: JobRow) -> JobSpec | None:
     try:
-        return detail(store, row.id).spec.priority
+        return detail(store, row.id).spec
     except FabricError:
-        return DEFAULT_PRIORITY  # its folder is gone: the controller takes it for one that says nothing
+        return None  # its folder is gone: the controller takes it for one that says nothing
 
 
-def _position(payload: Mapping[str, Any], row: JobRow, priority: int) -> QueuePosition:
-    position = float(payload.get("position", row.seq))
-    return QueuePosition(int(payload.get("priority", priority)), position, payload.get("begin"))
+def _position(payload: Mapping[str, Any], row: JobRow, spec: JobSpec | None) -> QueuePosition:
+    priority, weight = (DEFAULT_PRIORITY, DEFAULT_WEIGHT) if spec is None else (spec.priority, spec.weight)
+    return QueuePosition(
+        int(payload.get("priority", priority)),
+        float(payload.get("position", row.seq)),
+        payload.get("begin"),
+        float(payload.get("weight", weight)),  # an older fabric's has none
+    )

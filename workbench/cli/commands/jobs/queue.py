@@ -26,7 +26,8 @@ JobsAndSettings = Annotated[
     list[str],
     typer.Argument(
         metavar="JOB... KEY=VALUE...",
-        help="Jobs that wait, and what is set: priority=N (0 to 100, larger goes first), begin=TIME (22:00, +2h, now).",
+        help="Jobs that wait, and what is set: priority=N (0 to 100, larger goes first), weight=N (0.01 to 1000),"
+        " begin=TIME (22:00, +2h, now).",
         autocompletion=open_job_names,
     ),
 ]
@@ -67,14 +68,16 @@ def list_waiting(backend: Backend = "", json: Json = False) -> int:
     "set",
     "fabric queue set digits priority=70",
     "fabric queue set digits other priority=20",
+    "fabric queue set digits weight=2",
     "fabric queue set digits begin=22:00",
     "fabric queue set digits begin=now",
 )
 def set_keys(jobs: JobsAndSettings, json: Json = False) -> int:
-    """Give jobs that wait another priority, or another time.
+    """Give jobs that wait another priority, weight or time.
 
-    The order changes at once, and the job's history says who asked. begin=TIME takes what run --begin takes.
-    Exit code 65: the priority is out of range, or the time is none.
+    The order changes at once, and the job's history says who asked. weight=N is the part of your GPUs that the job's
+    sweep or search gets, or the job by itself, where the host's policy is fair_share. begin=TIME takes what run --begin
+    takes. Exit code 65: the priority or weight is out of range, or the time is none.
     """
     from workbench.services.control.requests import change, parse_change
     from workbench.services.control.select import JobSelector, select
