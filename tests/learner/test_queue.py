@@ -566,6 +566,32 @@ def test_others_learn_of_a_group_neither_its_name_nor_its_mark(folder: str, held
     queue.close()
 
 
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [(SHARED, {"a": 25, "b": 75}), ('policy = "priority"', {"a": 100}), ('policy = "mine"', {"a": 100})],
+)
+def test_the_hundred_that_wait_at_once_are_those_that_weights_say(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, expected: dict[str, int]
+) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can write a policy")
+    path = tmp_path / "policy.toml"
+    path.write_text(policy)
+    monkeypatch.setattr("workbench.learner.queue.policy.POLICY_FILE", str(path))
+    waiting = [
+        {"job": f"{name}{number}", "gpus": 1, "weight": weight, "group": group_mark(name)}
+        for name, weight in (("a", 1.0), ("b", 3.0))
+        for number in range(120)
+    ]
+    queue = HostQueue()
+
+    found = queue.first(folder, [], waiting)
+
+    assert {name: sum(job[0] == name for job in found) for name in expected} == expected
+    assert len(found) == 100
+    queue.close()
+
+
 def test_of_many_the_first_by_their_weights_are_found() -> None:
     entries = [*sweep("a", 300), *sweep("b", 300, 3.0)]
 

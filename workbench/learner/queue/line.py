@@ -21,7 +21,7 @@ from workbench.learner.queue.entries import (
     read_entries,
 )
 from workbench.learner.queue.limits import Group, Held, groups_of, sweep_group
-from workbench.learner.queue.policy import BadPolicy, Policy, is_drained, read_policy
+from workbench.learner.queue.policy import BadPolicy, Policy, heeds_weights, is_drained, read_policy
 from workbench.learner.queue.preemption import (
     PATIENCE_SECONDS,
     jobs_that_end,
@@ -53,8 +53,29 @@ class HostQueue:
         """Since when which attempt is to end for which job of this home."""
         self._ended: Dict[str, float] = {}
         """When an attempt was last seen to have ended for a job of this home."""
-        self.heeds_weights = False
-        """Whether weights count by the host's policy, as it was read last."""
+
+    @property
+    def heeds_weights(self) -> bool:
+        """Whether weights count by the host's policy."""
+        return heeds_weights()
+
+    def first(
+        self, folder: str, slots: Sequence[Mapping[str, Any]], waiting: Sequence[Mapping[str, Any]]
+    ) -> List[str]:
+        """Return which jobs of a home, given in their order, wait in the host's queue at once, as of :meth:`line_up`.
+
+        Where weights count these are the first by weight: else a long sweep would leave no place to another one.
+        """
+        if (
+            len(waiting) <= WAITING_AT_ONCE
+            or len({one["weight"] for one in waiting}) < 2
+            or not heeds_weights()
+        ):
+            return [str(one["job"]) for one in waiting[:WAITING_AT_ONCE]]
+        found = (entry_of(os.geteuid(), one, now_us()) for one in waiting)
+        entries = [entry for entry in found if entry is not None]
+        coming = order.by_weight(entries, held_by_group(folder, slots), WAITING_AT_ONCE)
+        return [entry.job for entry in coming]
 
     def line_up(
         self,
@@ -214,7 +235,6 @@ class HostQueue:
             policy = read_policy()
         except BadPolicy as error:
             trouble = f"the host's policy is not used: {error}"
-        self.heeds_weights = policy.kind == "fair_share"
         held = {} if policy == Policy() else held_by_group(folder, slots, counts_hours=policy.counts_hours)
         gpus = free_gpus(slots)
         endings = endings_of(folder, slots) if order.may_pass(entries, gpus, policy) else []

@@ -28,7 +28,7 @@ from workbench.learner.queue.limits import (
     person_group,
     sweep_group,
 )
-from workbench.learner.queue.policy import Policy
+from workbench.learner.queue.policy import SHARED, Policy
 
 Key = Tuple[int, str, str]
 
@@ -285,7 +285,7 @@ class _Line:
         held: Mapping[Group, Held],
     ) -> None:
         self._weights = weights
-        self._is_shared = policy.kind == "fair_share"
+        self._is_shared = policy.kind == SHARED
         self._gpus = {person: held.get(person_group(person), Held()).gpus for person in weights}
         most = 0 if policy.kind == "first_come" else policy.max_priority
         capped = [entry._replace(priority=most) if entry.priority > most else entry for entry in entries]

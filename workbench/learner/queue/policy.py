@@ -10,7 +10,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 from workbench.learner.queue.entries import PRIORITY_MAX
 from workbench.learner.queue.root_files import DRAIN_FILE, POLICY_FILE
 
-KINDS = ("priority", "first_come", "fair_share")
+SHARED = "fair_share"
+KINDS = ("priority", "first_come", SHARED)
 
 PREEMPTION = ("asked", "all", "none")
 
@@ -90,6 +91,14 @@ def read_policy(path: str = "") -> Policy:
         return parse_policy(os.pread(descriptor, _SIZE_LIMIT, 0).decode("utf-8", "replace"), path)
     finally:
         os.close(descriptor)
+
+
+def heeds_weights() -> bool:
+    """Say whether the weights of jobs count by the host's policy."""
+    try:
+        return read_policy().kind == SHARED
+    except BadPolicy:
+        return False
 
 
 def is_drained(path: str = "") -> bool:

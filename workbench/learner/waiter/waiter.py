@@ -399,7 +399,8 @@ class Waiter:
         ready = [one for one in here if one.ticket.each]
         line.is_watched = self._changes.watch(line.folder)
         slots = line.measure()
-        at_once = ready[:WAITING_AT_ONCE]
+        first = set(line.queue.first(line.folder, slots, [one.entry for one in ready]))
+        at_once = [one for one in ready if one.ticket.job in first]
         line.touch(*(file_name(self._home, one.ticket.job) for one in at_once))
         by_job = {one.ticket.job: one for one in at_once}
 
