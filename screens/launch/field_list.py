@@ -58,7 +58,7 @@ GROUPS: Final = (
     ),
     FieldGroup(
         "queue", "What the job waits for, and who goes first.",
-        ("after", "priority", "weight", "at_most", "begin", "preemptible", "preemption_timeout"),
+        ("after", "priority", "at_most", "begin", "weight", "preemptible", "preemption_timeout"),
     ),
     FieldGroup(
         "time and restarts", "How long it may run, and how often it is started again.",
