@@ -28,7 +28,7 @@ from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.targets.backend_worker import BackendWorker
 from workbench.controller.targets.handover import can_wait_at_host
 from workbench.controller.targets.opener import LineUp
-from workbench.job import PREPARING, TERMINAL, Intent, JobId, State, short_id
+from workbench.job import PREPARING, TERMINAL, Intent, State, short_id
 from workbench.learner.queue.entries import QueueEntry
 from workbench.learner.queue.limits import Held, sweep_group
 from workbench.learner.queue.line import WAITING_AT_ONCE
@@ -869,38 +869,41 @@ def _differ_in_weight(ready: Sequence[TrackedJob]) -> bool:
     return len({one.spec.weight for one in ready if one.spec.gpus}) > 1
 
 
-def _by_weight(ready: Sequence[TrackedJob], running: Sequence[TrackedJob]) -> list[TrackedJob]:
+def _by_weight(ready: list[TrackedJob], running: Sequence[TrackedJob]) -> list[TrackedJob]:
     """Return jobs as their host's policy has them come: those that wait for GPUs take each other's turns.
 
     So the first of each sweep are at the host, which chooses among those that it has. What comes after these first ones
     stays in its order: thousands may wait.
     """
+    seen: dict[tuple[str, float, int], int] = {}
+    first: list[int] = []
+    for index, one in enumerate(ready):
+        spec = one.spec
+        if not spec.gpus:
+            continue
+        kind = (one.row.labels.get(SWEEP_LABEL, ""), spec.weight, spec.priority)
+        count = seen.get(kind, 0)
+        if count < WEIGHED_AT_ONCE:
+            seen[kind] = count + 1
+            first.append(index)
     held: Counter[str] = Counter()
     for one in running:
         held[_sweep(one)] += one.slot_request().slots
-    seen: Counter[tuple[int, str, float]] = Counter()
-    by_id = {one.row.id: one for one in ready if one.spec.gpus}
-    first = []
-    for tracked in by_id.values():
-        spec, sweep = tracked.spec, _sweep(tracked)
-        kind = (spec.priority, sweep, spec.weight)
-        seen[kind] += 1
-        if seen[kind] <= WEIGHED_AT_ONCE:
-            first.append(
-                QueueEntry(
-                    0,
-                    "",
-                    tracked.row.id,
-                    spec.gpus * spec.learners,
-                    priority=spec.priority,
-                    weight=spec.weight,
-                    group=sweep,
-                )
-            )
     groups = {sweep_group(0, sweep): Held(gpus) for sweep, gpus in held.items() if sweep}
-    coming = [by_id.pop(JobId(entry.job)) for entry in by_weight(first, groups, WEIGHED_AT_ONCE)]
-    turns = iter([*coming, *by_id.values()])
-    return [next(turns) if one.spec.gpus else one for one in ready]
+    entries = [_as_entry(index, ready[index]) for index in first]
+    coming = [int(entry.job) for entry in by_weight(entries, groups, WEIGHED_AT_ONCE)]
+    end = max(coming) + 1
+    they = set(coming)
+    turns = iter([*coming, *(at for at in range(end) if at not in they and ready[at].spec.gpus)])
+    return [ready[next(turns)] if one.spec.gpus else one for one in ready[:end]] + ready[end:]
+
+
+def _as_entry(index: int, tracked: TrackedJob) -> QueueEntry:
+    spec = tracked.spec
+    gpus = spec.gpus * spec.learners
+    return QueueEntry(
+        0, "", str(index), gpus, priority=spec.priority, weight=spec.weight, group=_sweep(tracked)
+    )
 
 
 def _line_up(ready: Sequence[TrackedJob], running: Sequence[TrackedJob]) -> LineUp:
