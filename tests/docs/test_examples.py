@@ -103,6 +103,7 @@ CODES = {
         for words in (
             "set digits priority=70",
             "set digits other priority=20",
+            "set digits weight=2",
             "set digits begin=22:00",
             "set digits begin=now",
             "move digits --ahead-of other",
