@@ -402,7 +402,8 @@ def test_a_waiter_shares_a_persons_gpus_among_sweeps_by_their_weights(
     jobs = {}
     for position, (name, end) in enumerate(ends.items()):
         jobs[name] = home.job(f"while [ ! -e {end} ]; do sleep 0.05; done", gpus=1)
-        weight: dict[str, Any] = {"weight": 3.0} if name.startswith("b") else {}  # a ticket of an older fabric says none
+        # A ticket of an older fabric says none.
+        weight: dict[str, Any] = {"weight": 3.0} if name.startswith("b") else {}
         arguments = home.arguments(jobs[name], position=float(position), **weight)
         arguments["ticket"]["lease"]["group"] = group_mark(name[0])
         home.operations.call("hand_over", {**arguments, "argv": home.argv_with(*preparation)})
