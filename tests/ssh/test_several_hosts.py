@@ -85,7 +85,7 @@ def test_jobs_fill_the_hosts_one_after_the_other_and_wait_where_the_least_is_ask
     fabric("kill", first, large, waiting, next_one)
 
 
-def test_a_host_that_is_away_is_passed_over_and_said_to_be(
+def test_a_host_that_does_not_answer_is_passed_over_and_named(
     box: Box, second: Daemon, fabric: Fabric, home: Home
 ) -> None:
     second.stop()

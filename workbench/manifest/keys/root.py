@@ -434,7 +434,10 @@ MANIFEST: Final = KeyTable(
     ),
     Key(
         "backend",
-        Text("backends' names or addresses, with commas", pattern=rf"(?:{_BACKEND})(?: *, *(?:{_BACKEND}))*"),
+        Text(
+            "a backend's name or an address, or several with commas",
+            pattern=rf"(?:{_BACKEND})(?: *, *(?:{_BACKEND}))*",
+        ),
         "Where the job runs: a backend of your configuration, or an address such as `ssh://gpubox`. Of several with"
         " commas, `box1,box2`, it takes the one where it can start first by what is free when it is submitted.",
         default="local",

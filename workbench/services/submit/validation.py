@@ -166,7 +166,7 @@ class _LaunchCheck:
 
     def _target(self, manifest: Loaded) -> TargetRef:
         """Return where the job would run, the first of several; of others only the name is checked."""
-        from workbench.services.backends.fitting import split_names
+        from workbench.services.backends.choice import split_names
         from workbench.services.backends.placement import backend_options, choose_target
         from workbench.store.db.rows import TargetRef
 

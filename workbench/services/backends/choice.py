@@ -59,7 +59,7 @@ class Rank(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class BackendState:
+class Candidate:
     """What one of several backends has now."""
 
     name: str
@@ -86,7 +86,7 @@ class Fit:
     """What is there, as a clause: ``2 of 4 GPUs are free``."""
 
 
-def fit_of(state: BackendState, spec: JobSpec, taken: float = 0.0) -> Fit:
+def fit_of(state: Candidate, spec: JobSpec, taken: float = 0.0) -> Fit:
     """Return how a job fits to a backend. Pure.
 
     Args:
@@ -103,7 +103,7 @@ def fit_of(state: BackendState, spec: JobSpec, taken: float = 0.0) -> Fit:
     return _fit_cpus(state, state.inventory, spec, taken)
 
 
-def _fit_gpus(state: BackendState, inventory: Inventory, spec: JobSpec, taken: float) -> Fit:
+def _fit_gpus(state: Candidate, inventory: Inventory, spec: JobSpec, taken: float) -> Fit:
     nodes = [[slot for slot in node.slots if slot.memory_bytes] for node in inventory.nodes]
     fits_type = [[slot for slot in slots if is_of_type(slot.model, spec.gpu_type)] for slots in nodes]
     rank = Rank.WAITS
@@ -140,7 +140,7 @@ def _holds(nodes: Sequence[Sequence[Slot]], spec: JobSpec) -> bool:
     return sum(len(slots) // spec.gpus for slots in nodes) >= spec.learners
 
 
-def _fit_cpus(state: BackendState, inventory: Inventory, spec: JobSpec, taken: float) -> Fit:
+def _fit_cpus(state: Candidate, inventory: Inventory, spec: JobSpec, taken: float) -> Fit:
     """Return how a job without GPUs fits: it goes where the smallest part of the CPUs is asked for."""
     total = sum(node.cpus for node in inventory.nodes)
     if not total:
@@ -158,13 +158,13 @@ def _cpus(each: float | None, learners: int) -> float:
     return (each or 1.0) * learners
 
 
-class Fitting:
+class BackendChoice:
     """Chooses the backends of the jobs of one command: each is asked once, and what a job takes counts for the next."""
 
     def __init__(self, home: Home, cancel: threading.Event | None = None) -> None:
         self._home = home
         self._cancel = cancel
-        self._states: dict[str, BackendState] = {}
+        self._states: dict[str, Candidate] = {}
         self._taken: defaultdict[tuple[str, bool], float] = defaultdict(float)
         """By backend: the GPUs and the CPUs that jobs of this command take, which nobody there knows of yet."""
 
@@ -280,11 +280,11 @@ class Fitting:
             return open_jobs(store)
 
 
-def _states(backends: Sequence[BackendOptions], cancel: threading.Event | None) -> Iterator[BackendState]:
+def _states(backends: Sequence[BackendOptions], cancel: threading.Event | None) -> Iterator[Candidate]:
     return ask_all(backends, _state, _silent, cancel=cancel)
 
 
-def _state(options: BackendOptions) -> BackendState:
+def _state(options: BackendOptions) -> Candidate:
     try:
         backend = open_backend(options)
         with closing(backend.open()) as opened:
@@ -296,15 +296,15 @@ def _state(options: BackendOptions) -> BackendState:
         Exception
     ) as error:  # someone else's backend may raise anything, and the others are asked all the same
         return _without_answer(options, FabricError(f"{type(error).__name__}: {error}"))
-    return BackendState(options.name, inventory, {str(entry["job"]): int(entry["gpus"]) for entry in entries})
+    return Candidate(options.name, inventory, {str(entry["job"]): int(entry["gpus"]) for entry in entries})
 
 
-def _silent(options: BackendOptions) -> BackendState:
+def _silent(options: BackendOptions) -> Candidate:
     return _without_answer(options, silent_error(options))
 
 
-def _without_answer(options: BackendOptions, error: FabricError) -> BackendState:
-    return BackendState(
+def _without_answer(options: BackendOptions, error: FabricError) -> Candidate:
+    return Candidate(
         options.name,
         None,
         trouble=error.message.rstrip("."),

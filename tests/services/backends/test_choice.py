@@ -14,8 +14,8 @@ from workbench.errors import BackendError, BackendUnreachable, FabricError, Unkn
 from workbench.job import State
 from workbench.manifest import load_text
 from workbench.paths import Home
-from workbench.services.backends import fitting as fitting_module
-from workbench.services.backends.fitting import BackendState, Fitting, Rank, fit_of, split_names
+from workbench.services.backends import choice as choice_module
+from workbench.services.backends.choice import BackendChoice, Candidate, Rank, fit_of, split_names
 from workbench.services.backends.placement import ChosenTarget
 from workbench.services.cancel import Cancelled
 from workbench.spec import JobSpec
@@ -41,12 +41,12 @@ def node(free: int, held: Sequence[str] = (), *, model: str = "A100", cpus: int 
     return Node("host", cpus, GIB, slots=tuple(slots))
 
 
-def state(name: str, *nodes: Node, note: str = "", **how: object) -> BackendState:
+def state(name: str, *nodes: Node, note: str = "", **how: object) -> Candidate:
     """Return a backend that has these machines."""
-    return BackendState(name, Inventory(nodes, 0, note), **how)  # type: ignore[arg-type]
+    return Candidate(name, Inventory(nodes, 0, note), **how)  # type: ignore[arg-type]
 
 
-def best(states: Sequence[BackendState], job: JobSpec) -> str:
+def best(states: Sequence[Candidate], job: JobSpec) -> str:
     """Return which backend fits best, the first one of equal ones."""
     fits = [fit_of(one, job) for one in states]
     return min(fits, key=lambda fit: (fit.rank, fit.score)).name
@@ -153,9 +153,9 @@ def test_a_job_without_gpus_goes_where_the_smallest_part_of_the_cpus_is_asked_fo
 
 
 def test_one_that_does_not_answer_is_no_choice_unless_it_is_started_for_a_job() -> None:
-    silent = BackendState("silent", None, trouble="no route")
-    asleep = BackendState("asleep", None, trouble="no route", is_on_demand=True)
-    assert fit_of(silent, spec()) == fitting_module.Fit(
+    silent = Candidate("silent", None, trouble="no route")
+    asleep = Candidate("asleep", None, trouble="no route", is_on_demand=True)
+    assert fit_of(silent, spec()) == choice_module.Fit(
         "silent", Rank.SILENT, 0.0, "does not answer: no route"
     )
     assert best([silent, asleep], spec()) == "asleep"
@@ -166,11 +166,11 @@ def test_one_that_does_not_answer_is_no_choice_unless_it_is_started_for_a_job() 
 
 
 @pytest.fixture
-def states(monkeypatch: pytest.MonkeyPatch) -> dict[str, BackendState]:
+def states(monkeypatch: pytest.MonkeyPatch) -> dict[str, Candidate]:
     """What each backend has; they are asked in the place of real ones, which every backend's own tests have."""
-    found: dict[str, BackendState] = {}
+    found: dict[str, Candidate] = {}
 
-    def ask(backends: Sequence[BackendOptions], cancel: object) -> Iterator[BackendState]:
+    def ask(backends: Sequence[BackendOptions], cancel: object) -> Iterator[Candidate]:
         return (found[one.name] for one in backends)
 
     def options(name: str) -> BackendOptions:
@@ -183,19 +183,19 @@ def states(monkeypatch: pytest.MonkeyPatch) -> dict[str, BackendState]:
             raise UsageError(f"the runner does not work at '{name}'")
         return ChosenTarget(TargetRef(name, "ssh", "process", address=f"ssh://{name}"))
 
-    monkeypatch.setattr(fitting_module, "_states", ask)
-    monkeypatch.setattr(fitting_module, "backend_options", options)
-    monkeypatch.setattr(fitting_module, "choose_target", choose)
+    monkeypatch.setattr(choice_module, "_states", ask)
+    monkeypatch.setattr(choice_module, "backend_options", options)
+    monkeypatch.setattr(choice_module, "choose_target", choose)
     return found
 
 
-def test_the_note_says_what_the_others_have(home: Home, states: dict[str, BackendState]) -> None:
+def test_the_note_says_what_the_others_have(home: Home, states: dict[str, Candidate]) -> None:
     states |= {
         "box1": state("box1", node(0, ["a"])),
         "box2": state("box2", node(2)),
-        "box3": BackendState("box3", None, trouble="no route to host"),
+        "box3": Candidate("box3", None, trouble="no route to host"),
     }
-    chosen = Fitting(home).choose("box1,box2,box3", "", spec(gpus=1))
+    chosen = BackendChoice(home).choose("box1,box2,box3", "", spec(gpus=1))
 
     assert chosen.target.backend == "box2"
     assert chosen.notes == (
@@ -203,28 +203,28 @@ def test_the_note_says_what_the_others_have(home: Home, states: dict[str, Backen
     )
 
 
-def test_the_jobs_of_one_command_share_what_is_free(home: Home, states: dict[str, BackendState]) -> None:
+def test_the_jobs_of_one_command_share_what_is_free(home: Home, states: dict[str, Candidate]) -> None:
     states |= {"box1": state("box1", node(2)), "box2": state("box2", node(3))}
-    fitting = Fitting(home)
+    choice = BackendChoice(home)
 
-    chosen = [fitting.choose("box1,box2", "", spec(gpus=1)).target.backend for _ in range(6)]
+    chosen = [choice.choose("box1,box2", "", spec(gpus=1)).target.backend for _ in range(6)]
 
     assert chosen == ["box1", "box1", "box2", "box2", "box2", "box2"]
 
 
-def test_a_job_goes_where_the_one_before_it_is(home: Home, states: dict[str, BackendState]) -> None:
+def test_a_job_goes_where_the_one_before_it_is(home: Home, states: dict[str, Candidate]) -> None:
     states |= {"box1": state("box1", node(4)), "box2": state("box2", node(0, ["a"]))}
     near = {"box9": "a is", "box2": "b is, which comes before it"}
 
-    chosen = Fitting(home).choose("box1,box2", "", spec(gpus=1), near=near)
+    chosen = BackendChoice(home).choose("box1,box2", "", spec(gpus=1), near=near)
 
     assert chosen.target.backend == "box2"
     assert "on box2, where b is, which comes before it (box1: 4 of 4 GPUs are free)" in chosen.notes
 
 
-def test_a_backend_that_refuses_the_job_is_passed_over(home: Home, states: dict[str, BackendState]) -> None:
+def test_a_backend_that_refuses_the_job_is_passed_over(home: Home, states: dict[str, Candidate]) -> None:
     states |= {"box1": state("box1", node(1)), "box2": state("box2", node(4))}
-    chosen = Fitting(home).choose("box1,box2", "box1", spec(gpus=1))
+    chosen = BackendChoice(home).choose("box1,box2", "box1", spec(gpus=1))
 
     assert chosen.target.backend == "box2"
     assert "box1: the runner does not work at 'box1'" in chosen.notes[0]
@@ -234,44 +234,44 @@ def test_a_backend_that_refuses_the_job_is_passed_over(home: Home, states: dict[
     ("second", "error"),
     [
         (state("box2", node(1)), BackendError),
-        (BackendState("box2", None, trouble="no route to host"), BackendUnreachable),
+        (Candidate("box2", None, trouble="no route to host"), BackendUnreachable),
     ],
 )
 def test_where_none_can_run_it_each_reason_is_named(
-    home: Home, states: dict[str, BackendState], second: BackendState, error: type[FabricError]
+    home: Home, states: dict[str, Candidate], second: Candidate, error: type[FabricError]
 ) -> None:
     states |= {"box1": state("box1", node(2)), "box2": second}
     with pytest.raises(error) as refused:
-        Fitting(home).choose("box1,box2", "", spec(gpus=4))
+        BackendChoice(home).choose("box1,box2", "", spec(gpus=4))
     assert type(refused.value) is error
     assert "box1: has 2 GPUs; box2: " in refused.value.hint
 
-    chosen = Fitting(home).choose("box1,box2", "", spec(gpus=4), must_fit=False)
+    chosen = BackendChoice(home).choose("box1,box2", "", spec(gpus=4), must_fit=False)
     assert chosen.target.backend == "box1"
     assert "box1: has 2 GPUs" in chosen.warnings[0]
 
 
-def test_an_unknown_name_among_them_is_refused(home: Home, states: dict[str, BackendState]) -> None:
+def test_an_unknown_name_among_them_is_refused(home: Home, states: dict[str, Candidate]) -> None:
     states |= {"box1": state("box1", node(2))}
     with pytest.raises(UnknownName, match="box9"):
-        Fitting(home).choose("box1,box9", "", spec())
+        BackendChoice(home).choose("box1,box9", "", spec())
 
 
-def test_a_context_goes_with_one_cluster_alone(home: Home, states: dict[str, BackendState]) -> None:
+def test_a_context_goes_with_one_cluster_alone(home: Home, states: dict[str, Candidate]) -> None:
     with pytest.raises(UsageError, match="--namespace is of one cluster"):
-        Fitting(home).choose("box1,box2", "", spec(), namespace="team")
+        BackendChoice(home).choose("box1,box2", "", spec(), namespace="team")
 
 
-def test_a_search_uses_all_that_answer_and_have_enough(home: Home, states: dict[str, BackendState]) -> None:
+def test_a_search_uses_all_that_answer_and_have_enough(home: Home, states: dict[str, Candidate]) -> None:
     states |= {
         "box1": state("box1", node(0, ["a", "b"])),
-        "box2": BackendState("box2", None, trouble="no route to host"),
+        "box2": Candidate("box2", None, trouble="no route to host"),
         "box3": state("box3", node(1)),
         "box4": state("box4", node(4)),
     }
     names = ("box1", "box2", "box3", "box4")
 
-    usable, notes = Fitting(home).usable(names, spec(gpus=2))
+    usable, notes = BackendChoice(home).usable(names, spec(gpus=2))
 
     assert usable == ["box1", "box4"]
     assert notes == (
@@ -279,11 +279,11 @@ def test_a_search_uses_all_that_answer_and_have_enough(home: Home, states: dict[
         "no trial runs on box3: it has 1 GPU",
     )
     with pytest.raises(BackendUnreachable):
-        Fitting(home).usable(names, spec(gpus=8))
+        BackendChoice(home).usable(names, spec(gpus=8))
 
 
 def test_a_command_is_cancelled_while_backends_are_asked(home: Home) -> None:
     cancel = threading.Event()
     cancel.set()
     with pytest.raises(Cancelled):
-        Fitting(home, cancel).choose("local,ssh://127.0.0.1:1", "", spec())
+        BackendChoice(home, cancel).choose("local,ssh://127.0.0.1:1", "", spec())
