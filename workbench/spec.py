@@ -241,7 +241,9 @@ class JobSpec:
     """What pods are like in a cluster, in addition to the backend's settings: see ``manifest.keys.kubernetes_keys``."""
     ports: tuple[int, ...] = ()
     backend: str = ""
-    """The place that the manifest asks for; empty leaves it to the command line and configuration."""
+    """The backend that the manifest asks for, or several with commas; empty is the configuration's."""
+    fit: Literal["best", "worst"] = "best"
+    """Which of several backends it takes where its GPUs are free: the one with the fewest left, or with the most."""
     runner: str = ""
     code: str = ""
     """The folder, zip or tar with the code, relative to the manifest's folder; empty for that folder."""

@@ -12,6 +12,10 @@ from workbench.formats import size
 
 LITTLE_DISK_BYTES: Final = 2 << 30
 SKEW_SECONDS: Final = 5.0
+_LINGER: Final = "loginctl enable-linger there, once; `fabric backend add ... --linger` does it"
+_NOT_TAKEN: Final = (
+    "You linger, but your systemd there does not take them: `systemctl --user status` there says why"
+)
 NETWORK: Final = (
     "nfs",
     "nfs4",
@@ -45,8 +49,8 @@ def findings(report: HostReport, host_cache: HostCache) -> Iterator[Finding]:
             "sessions",
             "KillUserProcesses is on",
             level="lack",
-            consequence="Jobs are ended there when your last session ends.",
-            remedy="loginctl enable-linger there, once",
+            consequence="Jobs are ended there when the connection ends.",
+            remedy=_NOT_TAKEN if found["lingers"] else _LINGER,
         )
 
 

@@ -399,6 +399,7 @@ class ShellOperations:
             "engines": [],
             "sockets": [],
             "kills_processes": False,
+            "lingers": False,
         }
 
     def _alive(self, states: Mapping[str, dict[str, Any] | None]) -> set[str]:

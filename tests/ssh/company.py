@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -22,14 +22,18 @@ SECONDS: Final = 90.0
 
 
 @contextmanager
-def second_host(box: Box, leases: Path) -> Iterator[tuple[Daemon, str]]:
-    """Start another machine with the same home (its id is another); give it, and its id."""
+def second_host(box: Box, leases: Path, environment: Sequence[str] = ()) -> Iterator[tuple[Daemon, str]]:
+    """Start another machine with the same home (its id is another); give it, and its id.
+
+    Sessions there have these variables, ``NAME=VALUE``.
+    """
     machine_id = "0123456789abcdef0123456789abcdef"
     file = box.folder / "machine-id"
     file.write_text(f"{machine_id}\n")
     program = f'mount --bind {file} /etc/machine-id; exec "$@"'
     within = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", program, "sh"]
-    daemon = Daemon(box.folder / "second-sshd", settings=[f"SetEnv FABRIC_LEASES={leases}"], within=within)
+    variables = " ".join([f"FABRIC_LEASES={leases}", *environment])
+    daemon = Daemon(box.folder / "second-sshd", settings=[f"SetEnv {variables}"], within=within)
     daemon.authorize(box.user, Path(f"{box.key}.pub"))
     daemon.start()
     box.known_hosts.write_text(box.known_hosts.read_text() + daemon.known_line())

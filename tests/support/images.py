@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -95,16 +95,16 @@ def _has(name: str) -> bool:
     return subprocess.run(["docker", "image", "inspect", name], capture_output=True).returncode == 0
 
 
-def debian_tar() -> Path:
-    """Return a Debian's files, made once."""
-    tar = CACHE / "debian.tar"
+def debian_tar(name: str = "debian", packages: Sequence[str] = ()) -> Path:
+    """Return a Debian's files, made once under each name; with more packages than others have."""
+    tar = CACHE / f"{name}.tar"
     if not tar.exists():
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder) / "root"
             argv = [
                 "debootstrap",
                 "--variant=minbase",
-                "--include=python3,ca-certificates",
+                "--include=" + ",".join(("python3", "ca-certificates", *packages)),
                 "bookworm",
                 str(root),
             ]
@@ -116,6 +116,13 @@ def debian_tar() -> Path:
             subprocess.run(["tar", "-C", str(root), "-cf", str(part), "."], check=True)
             part.rename(tar)
     return tar
+
+
+def ensure_image_with(name: str, packages: Sequence[str], *changes: str) -> None:
+    """Make an image of Debian with more packages, once; the changes are lines of a Dockerfile."""
+    with one_at_a_time():
+        if not _has(name):
+            _import(debian_tar(name.rpartition("/")[2], packages), name, *changes)
 
 
 def _import(tar: Path, name: str, *changes: str) -> None:

@@ -27,6 +27,7 @@ from workbench.controller.runtime.server import ControllerServer, socket_path
 from workbench.errors import CannotWrite, FabricError, NoSpaceLeft, TryAgain, UsageError
 from workbench.learner.platform.descriptors import raise_limit
 from workbench.learner.platform.files import make_nothing_without
+from workbench.learner.platform.login_session import leave_session
 from workbench.paths import Home, default_home
 from workbench.store.db.home_folder import refresh, require_home
 from workbench.store.db.identity import home_uuid
@@ -341,9 +342,10 @@ def _read(arguments: Sequence[str]) -> tuple[Home, bool]:
 
 
 def _detach(home: Home) -> None:
-    """Leave the terminal and the working folder; backends read the home from ``FABRIC_HOME``."""
+    """Leave the terminal, the login session and the working folder; backends read the home from ``FABRIC_HOME``."""
     with contextlib.suppress(OSError):  # it leads a session already
         os.setsid()
+    leave_session()
     os.chdir("/")
     os.umask(0o077)
     os.environ["FABRIC_HOME"] = str(home.path)

@@ -33,7 +33,9 @@ def main(arguments: list[str]) -> int:
         return 0
     if arguments == ["host"]:
         from workbench.learner.host.server import serve
+        from workbench.learner.platform.login_session import leave_session
 
+        leave_session()
         return serve(sys.stdin.buffer, sys.stdout.buffer)
     if len(arguments) == 2 and arguments[0] == "guard":
         return guard(os.path.abspath(arguments[1]))

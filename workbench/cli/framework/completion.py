@@ -138,6 +138,13 @@ def backend_names(incomplete: str) -> list[str]:
     return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
 
 
+def several_backend_names(incomplete: str) -> list[str]:
+    """Complete the last one of several backends, which the configuration names, with commas between."""
+    before, comma, last = incomplete.rpartition(",")
+    known = before.split(",")
+    return [before + comma + name for name in backend_names(last) if name not in known]
+
+
 def runner_names(incomplete: str) -> list[str]:
     """Complete the runners that are installed."""
     try:

@@ -14,6 +14,7 @@ from workbench.cli.framework.completion import (
     open_job_names,
     profile_names,
     runner_names,
+    several_backend_names,
     template_names,
     where_terms,
 )
@@ -99,6 +100,16 @@ Backend = Annotated[
         metavar="NAME",
         help="The backend: a name or an address.",
         autocompletion=backend_names,
+    ),
+]
+Backends = Annotated[
+    str,
+    typer.Option(
+        "--backend",
+        "-b",
+        metavar="NAME[,NAME]...",
+        help="The backend: a name or an address. Of several a job takes the one where it can start.",
+        autocompletion=several_backend_names,
     ),
 ]
 KubeContext = Annotated[

@@ -13,7 +13,7 @@ import typer
 
 from workbench.cli.framework.completion import job_refs, manifest_keys, runner_names
 from workbench.cli.framework.declare import HELP_OPTIONS
-from workbench.cli.framework.options import Backend, KubeContext, Namespace, Profile, Template
+from workbench.cli.framework.options import Backends, KubeContext, Namespace, Profile, Template
 from workbench.cli.framework.registry import PROGRAM
 from workbench.errors import UsageError
 from workbench.services.submit.options import RunOptions, RunRequest
@@ -196,7 +196,7 @@ def _run_options(
     context: typer.Context,
     manifest: Manifest = "",
     code: Code = "",
-    backend: Backend = "",
+    backend: Backends = "",
     kube_context: KubeContext = "",
     namespace: Namespace = "",
     runner: Runner = "",

@@ -8,7 +8,7 @@ import sys
 from typing import Any, Dict, List
 
 from workbench.learner.host import machine
-from workbench.learner.platform import system
+from workbench.learner.platform import login_session, system
 from workbench.learner.platform.errors import Failure, of_os_error
 
 ENGINE_SECONDS = 3.0
@@ -34,7 +34,8 @@ def prospects(engine: str = "") -> Dict[str, Any]:
         "venv": _has_venv(),
         "engines": [name for name in ("docker", "podman") if shutil.which(name)],
         "sockets": [_socket(engine)] if engine else sockets(),
-        "kills_processes": _kills_processes(),
+        "kills_processes": login_session.is_ended_with_session(),
+        "lingers": login_session.lingers(),
     }
 
 
@@ -87,20 +88,6 @@ def _has_venv() -> bool:
     from importlib.util import find_spec
 
     return find_spec("ensurepip") is not None and find_spec("venv") is not None
-
-
-def _kills_processes() -> bool:
-    """Say whether systemd ends a user's processes with the last session, which would end learners."""
-    from glob import glob
-
-    setting = ""
-    for path in ["/etc/systemd/logind.conf", *sorted(glob("/etc/systemd/logind.conf.d/*.conf"))]:
-        for line in system.read_text(path).splitlines():
-            name, _, value = line.partition("=")
-            if name.strip() == "KillUserProcesses":
-                setting = value.strip().lower()
-    lingers = os.path.exists("/var/lib/systemd/linger/%s" % os.environ.get("USER", ""))
-    return setting in ("yes", "true", "1", "on") and not lingers
 
 
 def _file_system(path: str) -> str:

@@ -28,6 +28,7 @@ VARIABLE_NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 IMAGE_PULLS: Final = ("missing", "always", "never")
 LAUNCHERS: Final = ("none", "torchrun", "mpirun", "horovod", "deepspeed")
 LEARNERS_MAX: Final = 10_000
+_BACKEND: Final = r"[A-Za-z0-9][\w.-]*|[a-z][a-z0-9+.-]*://[^\s,]+"
 
 
 def _cpus_hint(text: str) -> str:
@@ -443,11 +444,24 @@ MANIFEST: Final = KeyTable(
     ),
     Key(
         "backend",
-        Text("a backend's name or an address", pattern=r"[A-Za-z0-9][\w.-]*|[a-z][a-z0-9+.-]*://\S+"),
-        "Where the job runs: a backend of your configuration, or an address such as `ssh://gpubox`.",
+        Text(
+            "a backend's name or an address, or several with commas",
+            pattern=rf"(?:{_BACKEND})(?: *, *(?:{_BACKEND}))*",
+        ),
+        "Where the job runs: a backend of your configuration, or an address such as `ssh://gpubox`. Of several with"
+        " commas, `box1,box2`, it takes the one where it can start first by what is free when it is submitted.",
         default="local",
         variable=True,
         example="gpubox",
+    ),
+    Key(
+        "fit",
+        NameChoice(("best", "worst")),
+        "Which of several backends a job takes where its GPUs are free: `best` the one with the fewest free GPUs left,"
+        " `worst` the one with the most.",
+        default="best",
+        variable=True,
+        example="worst",
     ),
     Key(
         "runner",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from workbench.clock import now_us
 from workbench.errors import BackendUnreachable, FabricError
@@ -17,7 +17,7 @@ from workbench.services.backends.watch import BackendStatus, BackendWatch, KeptC
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
-    from backends.contract.host import BackendOptions
+    from backends.contract.host import BackendOptions, Cluster, Host
     from workbench.documents.machines import QueuedEntry, QueueDocument
     from workbench.store.db.database import Store
     from workbench.store.queries.home_queue import WaitingJob
@@ -31,6 +31,8 @@ ANSWER_SECONDS: Final = 20.0
 
 _POLL_SECONDS: Final = 0.05
 
+Answer = TypeVar("Answer")
+
 
 def inventories(
     backends: Sequence[BackendOptions], *, cancel: threading.Event | None = None
@@ -40,11 +42,30 @@ def inventories(
     One that fails is a status with its error, as is one of several that has not answered after
     :data:`ANSWER_SECONDS`; its thread is left to itself. It ends early where ``cancel`` is set.
     """
+    return ask_all(backends, _inventory, _silent, cancel=cancel)
+
+
+def ask_all(
+    backends: Sequence[BackendOptions],
+    ask: Callable[[BackendOptions], Answer],
+    silent: Callable[[BackendOptions], Answer],
+    *,
+    cancel: threading.Event | None = None,
+) -> Iterator[Answer]:
+    """Ask backends something, all at the same time; yield their answers in the order given.
+
+    Args:
+        backends: which ones; one alone is waited for.
+        ask: asks one of them; it raises nothing.
+        silent: makes the answer of one that has not answered after :data:`ANSWER_SECONDS`; its thread is left to
+            itself.
+        cancel: ends it early once it is set.
+    """
     if len(backends) == 1:
-        yield _inventory(backends[0])
+        yield ask(backends[0])
         return
     turns, ended = threading.Semaphore(AT_ONCE), threading.Event()
-    questions = [_Question(options, turns, ended) for options in backends]
+    questions = [_Question(options, ask, turns, ended) for options in backends]
     until = time.monotonic() + ANSWER_SECONDS
     try:
         for question in questions:
@@ -57,19 +78,25 @@ def inventories(
                     break
             if cancel is not None and cancel.is_set():
                 return
-            yield question.answer or _silent(question.options)
+            yield silent(question.options) if question.answer is None else question.answer
     finally:
         ended.set()
 
 
-class _Question:
+class _Question(Generic[Answer]):
     """One of several backends, which a thread of its own asks when there is a turn for it."""
 
-    def __init__(self, options: BackendOptions, turns: threading.Semaphore, ended: threading.Event) -> None:
+    def __init__(
+        self,
+        options: BackendOptions,
+        ask: Callable[[BackendOptions], Answer],
+        turns: threading.Semaphore,
+        ended: threading.Event,
+    ) -> None:
         self.options = options
-        self.answer: BackendStatus | None = None
+        self.answer: Answer | None = None
         self.done = threading.Event()
-        self._turns, self._ended = turns, ended
+        self._ask_backend, self._turns, self._ended = ask, turns, ended
         # A daemon: a connection that nobody waits for any more does not keep the process.
         context = contextvars.copy_context()  # has the chosen profile
         name = f"ask {options.name}"
@@ -78,7 +105,7 @@ class _Question:
     def _ask(self) -> None:
         with self._turns:
             if not self._ended.is_set():
-                self.answer = _inventory(self.options)
+                self.answer = self._ask_backend(self.options)
         self.done.set()
 
 
@@ -92,11 +119,16 @@ def _inventory(options: BackendOptions) -> BackendStatus:
 
 
 def _silent(options: BackendOptions) -> BackendStatus:
-    error = BackendUnreachable(
+    error = silent_error(options)
+    return BackendStatus(options.name, options.type, None, error, ANSWER_SECONDS, (), now_us())
+
+
+def silent_error(options: BackendOptions) -> FabricError:
+    """Return what is wrong with one of several backends that has not answered in time."""
+    return BackendUnreachable(
         f"it did not answer within {ANSWER_SECONDS:g} s",
         hint=f"fabric gpus --backend {options.name} waits longer",
     )
-    return BackendStatus(options.name, options.type, None, error, ANSWER_SECONDS, (), now_us())
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,21 +256,32 @@ class HostQuestion:
 
     def ask(self) -> HostAnswer:
         """Ask the host; after a failure the next question opens a connection again."""
-        from backends.contract.host import Host
-
         try:
-            opened = self._connection.opened()
-            if not isinstance(opened, Host):
-                return HostAnswer()
-            found = opened.call("queue")["waiting"]
+            found = waiting_entries(self._connection.opened())
         except FabricError as error:
             self.close()
             return HostAnswer(trouble=f"{error}")
+        if found is None:
+            return HostAnswer()
         return HostAnswer(sorted(found, key=lambda entry: int(entry["place"])), is_known=True)
 
     def close(self) -> None:
         """Give the connection back."""
         self._connection.close()
+
+
+def waiting_entries(opened: Host | Cluster) -> Sequence[Mapping[str, Any]] | None:
+    """Return the entries of all who wait for GPUs at an open host; None of a cluster, whose queue is its own.
+
+    Raises:
+        FabricError: it cannot be reached.
+    """
+    from backends.contract.host import Host
+
+    if not isinstance(opened, Host):
+        return None
+    found: Sequence[Mapping[str, Any]] = opened.call("queue")["waiting"]
+    return found
 
 
 def _ask_once(options: BackendOptions) -> HostAnswer:

@@ -77,10 +77,12 @@ class JobBatch:
         code_options: SnapshotOptions | None,
         cancel: threading.Event | None,
     ) -> Iterator[JobSubmission]:
+        from workbench.services.backends.choice import BackendChoice
         from workbench.services.submit.dependencies import Parent
         from workbench.services.submit.prepare import prepare
 
         chain: dict[str, Parent] = {}
+        choice = BackendChoice(home, cancel)
         for number, (options, job_id) in enumerate(zip(self.options, self.ids, strict=True)):
             submission = prepare(
                 options,
@@ -89,6 +91,7 @@ class JobBatch:
                 chain=chain,
                 job_id=job_id,
                 code_options=code_options,
+                choice=choice,
                 cancel=cancel,
             )
             if job_id is not None:

@@ -104,6 +104,19 @@ def check_target(before: Loaded, target: TargetRef, home: Home, chain: Mapping[s
             check_results(_parent(store.training_data, home, chain), target)
 
 
+def backends_before(before: Loaded, home: Home, chain: Mapping[str, Parent]) -> dict[str, str]:
+    """Return by backend which of the jobs are there that this one names, as a clause.
+
+    Those whose results it reads come first, then those that it waits for: their host sees when they are over.
+    """
+    read = [store.training_data for store in before.spec.data_stores if store.type == JOB_STORE]
+    awaited = [split_reference(reference)[0] for reference in before.spec.after]
+    found: dict[str, str] = {}
+    for name in (*read, *awaited):
+        found.setdefault(_parent(name, home, chain).target.backend, f"{name} is, which comes before it")
+    return found
+
+
 def _parent(name: str, home: Home, chain: Mapping[str, Parent]) -> Parent:
     if name in chain:
         return chain[name]

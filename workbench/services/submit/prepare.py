@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from workbench.job import JobId
     from workbench.manifest import Loaded
     from workbench.paths import Home
+    from workbench.services.backends.choice import BackendChoice
     from workbench.services.backends.placement import PassedOver
     from workbench.services.submit.dependencies import Parent
     from workbench.spec import JobSpec
@@ -99,6 +100,7 @@ def prepare(
     chain: Mapping[str, Parent] = NO_CHAIN,
     job_id: JobId | None = None,
     code_options: SnapshotOptions | None = None,
+    choice: BackendChoice | None = None,
     cancel: threading.Event | None = None,
 ) -> JobSubmission:
     """Prepare one job.
@@ -111,6 +113,7 @@ def prepare(
         chain: by name, the jobs that are submitted together with this one and before it.
         job_id: the job's id, where it is one of a chain.
         code_options: how its code is taken; None asks nobody and shows no progress.
+        choice: what chooses one of several backends for all jobs of one command; None for one job.
         cancel: ends the call within a second once it is set, however large the code is and whoever does not answer.
 
     Raises:
@@ -124,7 +127,14 @@ def prepare(
 
     return call(
         lambda: _prepare(
-            options, home, launch=launch, chain=chain, job_id=job_id, code_options=code_options, cancel=cancel
+            options,
+            home,
+            launch=launch,
+            chain=chain,
+            job_id=job_id,
+            code_options=code_options,
+            choice=choice,
+            cancel=cancel,
         ),
         cancel,
     )
@@ -138,11 +148,12 @@ def _prepare(
     chain: Mapping[str, Parent],
     job_id: JobId | None,
     code_options: SnapshotOptions | None,
+    choice: BackendChoice | None,
     cancel: threading.Event | None,
 ) -> JobSubmission:
     from workbench.config.secrets import find_secrets
     from workbench.controller.client.connect import request_prewarm
-    from workbench.services.backends.placement import choose_target
+    from workbench.services.backends.choice import BackendChoice, split_names
     from workbench.services.cancel import check_cancelled
     from workbench.services.submit import submit_environment
     from workbench.services.submit.credentials import (
@@ -151,7 +162,7 @@ def _prepare(
         with_values,
         without_credentials,
     )
-    from workbench.services.submit.dependencies import check_target, with_parents
+    from workbench.services.submit.dependencies import backends_before, check_target, with_parents
     from workbench.services.submit.store_checks import (
         check_folders,
         check_stores,
@@ -162,7 +173,8 @@ def _prepare(
     options = resolve_arguments(options)
     git = _GitQuery(_likely_folder(options))
     git.start()
-    manifest, slot_notes = _with_slots(read_manifest(options), options)
+    choice = choice or BackendChoice(home, cancel)
+    manifest, slot_notes = _with_slots(read_manifest(options), options, choice)
     check_cancelled(cancel)
     loaded, passed_on = with_parents(manifest, home, chain, launch=launch)
     inline = inline_secrets(loaded)
@@ -170,15 +182,17 @@ def _prepare(
     loaded, credential_warnings = with_values(loaded)
     loaded, begin_notes = _with_begin(loaded)
     check_cancelled(cancel)
-    names, search_notes = _backends_of(loaded.spec, options)
+    names, search_notes = _backends_of(loaded.spec, options, choice)
     every = []
     for name, runner in names:
-        each = choose_target(
+        is_choice = len(split_names(name or loaded.spec.backend)) > 1
+        each = choice.choose(
             name,
             runner,
             loaded.spec,
             context=options.context,
             namespace=options.namespace,
+            near=backends_before(manifest, home, chain) if is_choice else None,
             must_fit=launch,
         )
         every.append(each)
@@ -238,9 +252,20 @@ def _prepare(
     )
 
 
-def _backends_of(spec: JobSpec, options: RunOptions) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
-    """Return the backends and runners that a job or a search may take, the first one first, and notes of it."""
+def _backends_of(
+    spec: JobSpec, options: RunOptions, choice: BackendChoice
+) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
+    """Return the backends and runners that a job or a search may take, the first one first, and notes of it.
+
+    Of several backends that a job names one is chosen later; the trials of a search may use all of them.
+    """
+    from workbench.services.backends.choice import split_names
+
     named = list(dict.fromkeys((spec.search or {}).get("backends") or ()))
+    several = split_names(options.backend or spec.backend)
+    if spec.search and len(several) > 1 and (options.backend or not named):
+        usable, notes = choice.usable(several, spec)
+        return [(name, options.runner) for name in usable], notes
     if not named:
         return [(options.backend, options.runner)], ()
     if not options.backend:
@@ -310,7 +335,7 @@ def code_of(options: RunOptions, loaded: Loaded, home: Home) -> Path | None:
     return Path.cwd() if options.command else None
 
 
-def _with_slots(loaded: Loaded, options: RunOptions) -> tuple[Loaded, tuple[str, ...]]:
+def _with_slots(loaded: Loaded, options: RunOptions, choice: BackendChoice) -> tuple[Loaded, tuple[str, ...]]:
     """Have the slots of an experiment of Determined be processes on the CPU where there is no GPU, and say so.
 
     GPUs that were asked for by our own names stay GPUs. Slots that the file names are GPUs unless a backend can give
@@ -331,10 +356,12 @@ def _with_slots(loaded: Loaded, options: RunOptions) -> tuple[Loaded, tuple[str,
     cores = load_config().experiments.get(CPU_SLOT, 0)
     if cores is False:
         return loaded, ()
+    from workbench.services.backends.choice import split_names
     from workbench.services.backends.placement import backend_options, may_get_gpu, open_backend
 
     within = {"context": options.context, "namespace": options.namespace}
-    named = [name or spec.backend for name, _ in _backends_of(spec, options)[0]]
+    texts = [name or spec.backend for name, _ in _backends_of(spec, options, choice)[0]]
+    named = [name for text in texts for name in split_names(text)]
     backends = [open_backend(backend_options(name, **within)) for name in named]
     is_default = loaded.origins.get("gpus") == DEFAULT_ORIGIN
     counts = [backend.gpu_count() for backend in backends] if is_default else []

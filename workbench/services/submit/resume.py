@@ -197,13 +197,15 @@ def _moved(store: Store, row: JobRow, backend: str, runner: str) -> tuple[dict[s
     Raises:
         UsageError: its checkpoints exist only where it ran.
     """
-    from workbench.services.backends.placement import choose_target
+    from workbench.services.backends.choice import BackendChoice
     from workbench.store.queries.jobs import detail
 
     if not backend and not runner:
         return {}, ()
     job = detail(store, row.id)
-    chosen = choose_target(backend or row.target.backend, runner, job.spec)
+    has_begun = row.started_us is not None or row.earlier_us > 0
+    near = {row.target.backend: "it was"} if has_begun else None
+    chosen = BackendChoice(store.home).choose(backend or row.target.backend, runner, job.spec, near=near)
     target = chosen.target
     stays = (target.type, target.address) == (row.target.type, row.target.address)
     if stays or any(each.training_results for each in job.spec.data_stores):

@@ -165,7 +165,8 @@ class _LaunchCheck:
         return with_parents(manifest, self._home, self._chain, launch=False)[0]
 
     def _target(self, manifest: Loaded) -> TargetRef:
-        """Return where the job would run; of a backend that is not this machine only the name is checked."""
+        """Return where the job would run, the first of several; of others only the name is checked."""
+        from workbench.services.backends.choice import split_names
         from workbench.services.backends.placement import backend_options, choose_target
         from workbench.store.db.rows import TargetRef
 
@@ -173,7 +174,7 @@ class _LaunchCheck:
         target = TargetRef(backend=LOCAL, type=LOCAL, runner=spec.runner)
         # What this machine has too little of, another backend or a day later may have.
         with self._collecting(BackendError, BackendUnreachable):
-            options = backend_options(spec.backend)
+            options, *_ = [backend_options(name) for name in split_names(spec.backend)]
             target = TargetRef(
                 backend=options.name,
                 type=options.type,
@@ -182,7 +183,7 @@ class _LaunchCheck:
                 options=options.options,
             )
             if options.type == LOCAL:
-                return choose_target("", "", spec).target
+                return choose_target(LOCAL, "", spec).target
         return target
 
     def _check_folders(self, loaded: Loaded) -> None:

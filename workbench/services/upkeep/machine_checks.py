@@ -54,6 +54,20 @@ def limits(home: Home) -> Iterator[Finding]:
         )
 
 
+def sessions(home: Home) -> Iterator[Finding]:
+    """Say where systemd ends a person's jobs on this machine when they log out."""
+    from workbench.learner.platform.login_session import is_ended_with_session, lingers
+
+    if is_ended_with_session() and not lingers():
+        yield Finding(
+            "sessions",
+            "KillUserProcesses is on",
+            "lack",
+            "jobs on this machine are ended when you log out",
+            "loginctl enable-linger, once; then `fabric controller restart`",
+        )
+
+
 def python(home: Home) -> Iterator[Finding]:
     """Say which Python jobs would find."""
     from workbench.services.submit.submit_environment import active_interpreter
@@ -177,6 +191,7 @@ def retention(home: Home) -> Iterator[Finding]:
 
 CHECKS: Final[tuple[Callable[[Home], Iterator[Finding]], ...]] = (
     limits,
+    sessions,
     python,
     helpers,
     settings,

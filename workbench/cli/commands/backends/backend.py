@@ -10,6 +10,7 @@ import typer
 from workbench.cli.framework.completion import backend_names
 from workbench.cli.framework.declare import Family, command
 from workbench.cli.framework.options import Json, KubeContext, Namespace
+from workbench.errors import UsageError
 from workbench.terminal.console import narrate, style, width
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ User = Annotated[
     ),
 ]
 Untested = Annotated[bool, typer.Option("--untested", help="Add it without connecting to it.")]
+Linger = Annotated[
+    bool,
+    typer.Option("--linger", help="Have the host keep your processes after your last session (systemd)."),
+]
 Purge = Annotated[bool, typer.Option("--purge", help="Also remove everything that this home has there.")]
 Places = Annotated[
     list[str] | None,
@@ -100,6 +105,7 @@ def list_(json: Json = False) -> None:
     "add",
     "fabric backend add gpubox ssh://me@gpubox",
     "fabric backend add lab ssh://lab -o python=python3.11",
+    "fabric backend add lab ssh://lab --linger",
     "fabric backend add cloud ssh://cloud -o on_demand.start='./start.sh' -o on_demand.stop='./stop.sh'",
 )
 def add(
@@ -109,22 +115,32 @@ def add(
     accept_key: AcceptKey = "",
     kube_context: KubeContext = "",
     namespace: Namespace = "",
+    linger: Linger = False,
     untested: Untested = False,
 ) -> None:
     """Add a backend under a name to the user's configuration file.
 
     It is tested first, and the findings are printed. An unknown host key is shown for you to accept.
+    --linger runs `loginctl enable-linger` there, for hosts that end all that runs in a session with it.
     """
     from workbench.config import add_backend
-    from workbench.services.backends.setup import new_backend, parse_settings
+    from workbench.services.backends.setup import enable_linger, new_backend, parse_settings
 
+    if linger and untested:
+        raise UsageError(
+            "--linger connects to the host, and --untested does not", hint="leave one of them out"
+        )
     within = {key: text for key, text in (("context", kube_context), ("namespace", namespace)) if text}
     options = new_backend(name, address, parse_settings(option or [], within))
     if not untested:
         from workbench.services.backends.probe import reach
         from workbench.terminal.prompts import HostKeyPrompt
 
-        print_findings(reach(options, HostKeyPrompt(accept_key)))
+        found = reach(options, HostKeyPrompt(accept_key))
+        if linger:
+            narrate(enable_linger(options))
+            found = reach(options, HostKeyPrompt(accept_key))
+        print_findings(found)
     add_backend(name, options.type, address, dict(options.options))
     narrate(f"added {name}; `fabric backend test {name}` tests it, `fabric run --backend {name}` uses it")
 

@@ -9,7 +9,7 @@ import typer
 from workbench.cli.framework.completion import changeable_keys
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import (
-    Backend,
+    Backends,
     JobOrSearch,
     Json,
     Labelled,
@@ -97,7 +97,7 @@ def kill(
 )
 def resume(
     job: JobOrSearch,
-    backend: Backend = "",
+    backend: Backends = "",
     runner: RunnerName = "",
     set: Changes = None,
     attach: Follow = False,
