@@ -39,7 +39,7 @@ GROUPS: Final = (
     FieldGroup(FIRST_GROUP, "", ("name", COMMAND, "backend", "gpus", "cpus", "memory", "params")),
     FieldGroup(
         "learners", "How many copies run, on what, and when the job is over.",
-        ("learners", "launcher", "gpu_type", "runner", "shm_size", "ports", "ends_when", "settle_seconds"),
+        ("learners", "launcher", "gpu_type", "runner", "fit", "shm_size", "ports", "ends_when", "settle_seconds"),
     ),
     FieldGroup(
         "image and Python", "What the command runs in.",
