@@ -140,7 +140,9 @@ def test_logind_s_configuration_says_whom_it_ends(
     assert login_session.is_ended_with_session() is ends
 
 
-def test_root_is_not_ended_unless_the_configuration_names_nobody(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_is_not_ended_unless_the_configuration_names_nobody(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(login_session, "_user", lambda: "root")
     machine.configure(KILLS)
     assert not login_session.is_ended_with_session()

@@ -41,14 +41,14 @@ def node(free: int, held: Sequence[str] = (), *, model: str = "A100", cpus: int 
     return Node("host", cpus, GIB, slots=tuple(slots))
 
 
-def state(name: str, *nodes: Node, note: str = "", **how: object) -> Candidate:
+def candidate(name: str, *nodes: Node, note: str = "", **how: object) -> Candidate:
     """Return a backend that has these machines."""
     return Candidate(name, Inventory(nodes, 0, note), **how)  # type: ignore[arg-type]
 
 
-def best(states: Sequence[Candidate], job: JobSpec) -> str:
+def best(candidates: Sequence[Candidate], job: JobSpec) -> str:
     """Return which backend fits best, the first one of equal ones."""
-    fits = [fit_of(one, job) for one in states]
+    fits = [fit_of(one, job) for one in candidates]
     return min(fits, key=lambda fit: (fit.rank, fit.score)).name
 
 
@@ -79,22 +79,22 @@ def test_a_comma_without_a_name_is_refused(text: str) -> None:
 def test_a_job_goes_where_its_gpus_are_free_and_the_fewest_or_the_most_are_left(
     fit: str, gpus: int, chosen: str
 ) -> None:
-    states = [state("two", node(2)), state("four", node(4)), state("one", node(1))]
-    assert best(states, spec(gpus=gpus, fit=fit)) == chosen
+    candidates = [candidate("two", node(2)), candidate("four", node(4)), candidate("one", node(1))]
+    assert best(candidates, spec(gpus=gpus, fit=fit)) == chosen
 
 
 def test_where_nothing_is_free_the_least_asked_for_beside_its_size_counts() -> None:
-    small = state("small", node(0, ["a", "b"]), waiting={"c": 1})
-    large = state("large", node(0, ["d", "e", "f", "g"]), waiting={"h": 1})
+    small = candidate("small", node(0, ["a", "b"]), waiting={"c": 1})
+    large = candidate("large", node(0, ["d", "e", "f", "g"]), waiting={"h": 1})
 
     assert best([small, large], spec(gpus=1)) == "large"
     assert fit_of(large, spec(gpus=1)).text == "0 of 4 GPUs are free and 1 asked for"
 
 
 def test_who_waits_there_comes_before_a_job() -> None:
-    waited_for = state("waited for", node(2), waiting={"a": 2})
+    waited_for = candidate("waited for", node(2), waiting={"a": 2})
     assert fit_of(waited_for, spec(gpus=1)).rank is Rank.WAITS
-    assert best([waited_for, state("free", node(1))], spec(gpus=1)) == "free"
+    assert best([waited_for, candidate("free", node(1))], spec(gpus=1)) == "free"
 
 
 def test_gpus_that_jobs_of_this_home_are_about_to_take_are_asked_for_once(store: Store) -> None:
@@ -104,8 +104,8 @@ def test_gpus_that_jobs_of_this_home_are_about_to_take_are_asked_for_once(store:
 
     queued, ended = row("queued", State.QUEUED), row("ended", State.COMPLETED)
     begun = row("begun", State.PROCESSING)
-    host = state("host", node(3, [begun.id]), under_way=(queued, begun, ended))
-    lined_up = state("host", node(3, [begun.id]), waiting={queued.id: 2}, under_way=(queued, begun))
+    host = candidate("host", node(3, [begun.id]), under_way=(queued, begun, ended))
+    lined_up = candidate("host", node(3, [begun.id]), waiting={queued.id: 2}, under_way=(queued, begun))
 
     assert fit_of(host, spec(gpus=1)).text == "3 of 4 GPUs are free and 2 asked for"
     assert fit_of(lined_up, spec(gpus=1)).text == "3 of 4 GPUs are free and 2 asked for"
@@ -113,38 +113,41 @@ def test_gpus_that_jobs_of_this_home_are_about_to_take_are_asked_for_once(store:
 
 
 def test_gpus_that_earlier_jobs_of_a_command_take_are_asked_for() -> None:
-    assert fit_of(state("host", node(3)), spec(gpus=2), 2).rank is Rank.WAITS
-    assert fit_of(state("host", node(4)), spec(gpus=2), 2).rank is Rank.STARTS
+    assert fit_of(candidate("host", node(3)), spec(gpus=2), 2).rank is Rank.WAITS
+    assert fit_of(candidate("host", node(4)), spec(gpus=2), 2).rank is Rank.STARTS
 
 
 def test_a_learner_is_not_spread_over_two_machines_of_a_cluster() -> None:
-    cluster = state("cluster", node(3), node(3))
+    cluster = candidate("cluster", node(3), node(3))
     assert fit_of(cluster, spec(gpus=4)).rank is Rank.LACKS
     assert fit_of(cluster, spec(gpus=2, learners=2)).rank is Rank.STARTS
     assert fit_of(cluster, spec(gpus=2, learners=3)).rank is Rank.LACKS
 
 
 def test_a_gpu_whose_memory_cannot_be_read_is_none() -> None:
-    assert fit_of(state("host", node(1, broken=3)), spec(gpus=2)).text == "has 1 GPU"
+    assert fit_of(candidate("host", node(1, broken=3)), spec(gpus=2)).text == "has 1 GPU"
 
 
 def test_a_backend_with_the_type_that_is_asked_for_comes_before_one_without() -> None:
-    other, busy = state("other", node(4, model="T4")), state("busy", node(0, ["a"]))
+    other, busy = candidate("other", node(4, model="T4")), candidate("busy", node(0, ["a"]))
     assert best([other, busy], spec(gpus=1, gpu_type="A100")) == "busy"
     assert fit_of(other, spec(gpus=1, gpu_type="A100")).rank is Rank.OTHER_TYPE
 
 
 def test_a_cluster_whose_nodes_may_not_be_listed_comes_after_one_with_free_gpus() -> None:
-    unknown = state("unknown", note="nodes may not be listed")
+    unknown = candidate("unknown", note="nodes may not be listed")
     assert fit_of(unknown, spec(gpus=1)).rank is Rank.UNKNOWN
-    assert best([unknown, state("free", node(1))], spec(gpus=1)) == "free"
-    assert best([unknown, state("busy", node(0, ["a"]))], spec(gpus=1)) == "unknown"
+    assert best([unknown, candidate("free", node(1))], spec(gpus=1)) == "free"
+    assert best([unknown, candidate("busy", node(0, ["a"]))], spec(gpus=1)) == "unknown"
 
 
 def test_a_job_without_gpus_goes_where_the_smallest_part_of_the_cpus_is_asked_for(store: Store) -> None:
     text = "name: a\nframework: {name: custom, command: 'true'}\ncpus: 4\n"
     there = submitted(store, text, state=State.PROCESSING)
-    small, large = state("small", node(0, cpus=4)), state("large", node(0, cpus=16), under_way=(there,))
+    small, large = (
+        candidate("small", node(0, cpus=4)),
+        candidate("large", node(0, cpus=16), under_way=(there,)),
+    )
 
     assert best([small, large], spec()) == "small"
     assert best([small, large], spec(cpus=2.0)) == "large"
@@ -159,14 +162,14 @@ def test_one_that_does_not_answer_is_no_choice_unless_it_is_started_for_a_job() 
         "silent", Rank.SILENT, 0.0, "does not answer: no route"
     )
     assert best([silent, asleep], spec()) == "asleep"
-    assert best([asleep, state("busy", node(0, ["a"]))], spec(gpus=1)) == "busy"
+    assert best([asleep, candidate("busy", node(0, ["a"]))], spec(gpus=1)) == "busy"
 
 
 # The choice
 
 
 @pytest.fixture
-def states(monkeypatch: pytest.MonkeyPatch) -> dict[str, Candidate]:
+def candidates(monkeypatch: pytest.MonkeyPatch) -> dict[str, Candidate]:
     """What each backend has; they are asked in the place of real ones, which every backend's own tests have."""
     found: dict[str, Candidate] = {}
 
@@ -183,16 +186,16 @@ def states(monkeypatch: pytest.MonkeyPatch) -> dict[str, Candidate]:
             raise UsageError(f"the runner does not work at '{name}'")
         return ChosenTarget(TargetRef(name, "ssh", "process", address=f"ssh://{name}"))
 
-    monkeypatch.setattr(choice_module, "_states", ask)
+    monkeypatch.setattr(choice_module, "_candidates", ask)
     monkeypatch.setattr(choice_module, "backend_options", options)
     monkeypatch.setattr(choice_module, "choose_target", choose)
     return found
 
 
-def test_the_note_says_what_the_others_have(home: Home, states: dict[str, Candidate]) -> None:
-    states |= {
-        "box1": state("box1", node(0, ["a"])),
-        "box2": state("box2", node(2)),
+def test_the_note_says_what_the_others_have(home: Home, candidates: dict[str, Candidate]) -> None:
+    candidates |= {
+        "box1": candidate("box1", node(0, ["a"])),
+        "box2": candidate("box2", node(2)),
         "box3": Candidate("box3", None, trouble="no route to host"),
     }
     chosen = BackendChoice(home).choose("box1,box2,box3", "", spec(gpus=1))
@@ -203,8 +206,8 @@ def test_the_note_says_what_the_others_have(home: Home, states: dict[str, Candid
     )
 
 
-def test_the_jobs_of_one_command_share_what_is_free(home: Home, states: dict[str, Candidate]) -> None:
-    states |= {"box1": state("box1", node(2)), "box2": state("box2", node(3))}
+def test_the_jobs_of_one_command_share_what_is_free(home: Home, candidates: dict[str, Candidate]) -> None:
+    candidates |= {"box1": candidate("box1", node(2)), "box2": candidate("box2", node(3))}
     choice = BackendChoice(home)
 
     chosen = [choice.choose("box1,box2", "", spec(gpus=1)).target.backend for _ in range(6)]
@@ -212,8 +215,8 @@ def test_the_jobs_of_one_command_share_what_is_free(home: Home, states: dict[str
     assert chosen == ["box1", "box1", "box2", "box2", "box2", "box2"]
 
 
-def test_a_job_goes_where_the_one_before_it_is(home: Home, states: dict[str, Candidate]) -> None:
-    states |= {"box1": state("box1", node(4)), "box2": state("box2", node(0, ["a"]))}
+def test_a_job_goes_where_the_one_before_it_is(home: Home, candidates: dict[str, Candidate]) -> None:
+    candidates |= {"box1": candidate("box1", node(4)), "box2": candidate("box2", node(0, ["a"]))}
     near = {"box9": "a is", "box2": "b is, which comes before it"}
 
     chosen = BackendChoice(home).choose("box1,box2", "", spec(gpus=1), near=near)
@@ -222,8 +225,8 @@ def test_a_job_goes_where_the_one_before_it_is(home: Home, states: dict[str, Can
     assert "on box2, where b is, which comes before it (box1: 4 of 4 GPUs are free)" in chosen.notes
 
 
-def test_a_backend_that_refuses_the_job_is_passed_over(home: Home, states: dict[str, Candidate]) -> None:
-    states |= {"box1": state("box1", node(1)), "box2": state("box2", node(4))}
+def test_a_backend_that_refuses_the_job_is_passed_over(home: Home, candidates: dict[str, Candidate]) -> None:
+    candidates |= {"box1": candidate("box1", node(1)), "box2": candidate("box2", node(4))}
     chosen = BackendChoice(home).choose("box1,box2", "box1", spec(gpus=1))
 
     assert chosen.target.backend == "box2"
@@ -233,14 +236,14 @@ def test_a_backend_that_refuses_the_job_is_passed_over(home: Home, states: dict[
 @pytest.mark.parametrize(
     ("second", "error"),
     [
-        (state("box2", node(1)), BackendError),
+        (candidate("box2", node(1)), BackendError),
         (Candidate("box2", None, trouble="no route to host"), BackendUnreachable),
     ],
 )
 def test_where_none_can_run_it_each_reason_is_named(
-    home: Home, states: dict[str, Candidate], second: Candidate, error: type[FabricError]
+    home: Home, candidates: dict[str, Candidate], second: Candidate, error: type[FabricError]
 ) -> None:
-    states |= {"box1": state("box1", node(2)), "box2": second}
+    candidates |= {"box1": candidate("box1", node(2)), "box2": second}
     with pytest.raises(error) as refused:
         BackendChoice(home).choose("box1,box2", "", spec(gpus=4))
     assert type(refused.value) is error
@@ -251,23 +254,23 @@ def test_where_none_can_run_it_each_reason_is_named(
     assert "box1: has 2 GPUs" in chosen.warnings[0]
 
 
-def test_an_unknown_name_among_them_is_refused(home: Home, states: dict[str, Candidate]) -> None:
-    states |= {"box1": state("box1", node(2))}
+def test_an_unknown_name_among_them_is_refused(home: Home, candidates: dict[str, Candidate]) -> None:
+    candidates |= {"box1": candidate("box1", node(2))}
     with pytest.raises(UnknownName, match="box9"):
         BackendChoice(home).choose("box1,box9", "", spec())
 
 
-def test_a_context_goes_with_one_cluster_alone(home: Home, states: dict[str, Candidate]) -> None:
+def test_a_context_goes_with_one_cluster_alone(home: Home, candidates: dict[str, Candidate]) -> None:
     with pytest.raises(UsageError, match="--namespace is of one cluster"):
         BackendChoice(home).choose("box1,box2", "", spec(), namespace="team")
 
 
-def test_a_search_uses_all_that_answer_and_have_enough(home: Home, states: dict[str, Candidate]) -> None:
-    states |= {
-        "box1": state("box1", node(0, ["a", "b"])),
+def test_a_search_uses_all_that_answer_and_have_enough(home: Home, candidates: dict[str, Candidate]) -> None:
+    candidates |= {
+        "box1": candidate("box1", node(0, ["a", "b"])),
         "box2": Candidate("box2", None, trouble="no route to host"),
-        "box3": state("box3", node(1)),
-        "box4": state("box4", node(4)),
+        "box3": candidate("box3", node(1)),
+        "box4": candidate("box4", node(4)),
     }
     names = ("box1", "box2", "box3", "box4")
 

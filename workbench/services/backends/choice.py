@@ -86,32 +86,32 @@ class Fit:
     """What is there, as a clause: ``2 of 4 GPUs are free``."""
 
 
-def fit_of(state: Candidate, spec: JobSpec, taken: float = 0.0) -> Fit:
+def fit_of(candidate: Candidate, spec: JobSpec, taken: float = 0.0) -> Fit:
     """Return how a job fits to a backend. Pure.
 
     Args:
-        state: what the backend has.
+        candidate: what the backend has.
         spec: the job.
         taken: the GPUs that jobs before it in the same command take there; the CPUs where it asks for no GPUs.
     """
-    if state.inventory is None:
-        if state.is_on_demand:
-            return Fit(state.name, Rank.ON_DEMAND, 0.0, "is started on demand")
-        return Fit(state.name, Rank.SILENT, 0.0, f"does not answer: {state.trouble}")
+    if candidate.inventory is None:
+        if candidate.is_on_demand:
+            return Fit(candidate.name, Rank.ON_DEMAND, 0.0, "is started on demand")
+        return Fit(candidate.name, Rank.SILENT, 0.0, f"does not answer: {candidate.trouble}")
     if spec.gpus:
-        return _fit_gpus(state, state.inventory, spec, taken)
-    return _fit_cpus(state, state.inventory, spec, taken)
+        return _fit_gpus(candidate, candidate.inventory, spec, taken)
+    return _fit_cpus(candidate, candidate.inventory, spec, taken)
 
 
-def _fit_gpus(state: Candidate, inventory: Inventory, spec: JobSpec, taken: float) -> Fit:
+def _fit_gpus(candidate: Candidate, inventory: Inventory, spec: JobSpec, taken: float) -> Fit:
     nodes = [[slot for slot in node.slots if slot.memory_bytes] for node in inventory.nodes]
     fits_type = [[slot for slot in slots if is_of_type(slot.model, spec.gpu_type)] for slots in nodes]
     rank = Rank.WAITS
     if not _holds(fits_type, spec):
         if not any(nodes) and inventory.note:
-            return Fit(state.name, Rank.UNKNOWN, 0.0, "its GPUs are not known")
+            return Fit(candidate.name, Rank.UNKNOWN, 0.0, "its GPUs are not known")
         if not _holds(nodes, spec):
-            return Fit(state.name, Rank.LACKS, 0.0, f"has {count(sum(map(len, nodes)), 'GPU')}")
+            return Fit(candidate.name, Rank.LACKS, 0.0, f"has {count(sum(map(len, nodes)), 'GPU')}")
         rank = Rank.OTHER_TYPE
     else:
         nodes = fits_type
@@ -119,8 +119,8 @@ def _fit_gpus(state: Candidate, inventory: Inventory, spec: JobSpec, taken: floa
     free_slots = [[slot for slot in slots if slot.free] for slots in nodes]
     free = sum(map(len, free_slots))
     holders = {slot.holder_job for slots in nodes for slot in slots}
-    asked = dict(state.waiting)
-    for row in state.under_way:
+    asked = dict(candidate.waiting)
+    for row in candidate.under_way:
         if row.state in BEFORE_THE_COMMAND and row.id not in holders:
             asked.setdefault(row.id, row.gpus * row.learners)
     before = sum(asked.values()) + int(taken)
@@ -131,8 +131,8 @@ def _fit_gpus(state: Candidate, inventory: Inventory, spec: JobSpec, taken: floa
         text += f" and {before} asked for"
     left = free - before - needed
     if rank is Rank.WAITS and left >= 0 and _holds(free_slots, spec):
-        return Fit(state.name, Rank.STARTS, -left if spec.fit == "worst" else left, text)
-    return Fit(state.name, rank, (total - free + before + needed) / total, text)
+        return Fit(candidate.name, Rank.STARTS, -left if spec.fit == "worst" else left, text)
+    return Fit(candidate.name, rank, (total - free + before + needed) / total, text)
 
 
 def _holds(nodes: Sequence[Sequence[Slot]], spec: JobSpec) -> bool:
@@ -140,17 +140,17 @@ def _holds(nodes: Sequence[Sequence[Slot]], spec: JobSpec) -> bool:
     return sum(len(slots) // spec.gpus for slots in nodes) >= spec.learners
 
 
-def _fit_cpus(state: Candidate, inventory: Inventory, spec: JobSpec, taken: float) -> Fit:
+def _fit_cpus(candidate: Candidate, inventory: Inventory, spec: JobSpec, taken: float) -> Fit:
     """Return how a job without GPUs fits: it goes where the smallest part of the CPUs is asked for."""
     total = sum(node.cpus for node in inventory.nodes)
     if not total:
-        return Fit(state.name, Rank.UNKNOWN, 0.0, "its CPUs are not known")
+        return Fit(candidate.name, Rank.UNKNOWN, 0.0, "its CPUs are not known")
     if spec.cpus and sum(int(node.cpus // spec.cpus) for node in inventory.nodes) < spec.learners:
-        return Fit(state.name, Rank.LACKS, 0.0, f"has {count(total, 'CPU')}")
-    before = sum(_cpus(row.cpus, row.learners) for row in state.under_way) + taken
+        return Fit(candidate.name, Rank.LACKS, 0.0, f"has {count(total, 'CPU')}")
+    before = sum(_cpus(row.cpus, row.learners) for row in candidate.under_way) + taken
     share = (before + _cpus(spec.cpus, spec.learners)) / total
     rank = Rank.WAITS if spec.cpus and share > 1 else Rank.STARTS
-    return Fit(state.name, rank, share, f"{before:g} of {count(total, 'CPU')} are asked for")
+    return Fit(candidate.name, rank, share, f"{before:g} of {count(total, 'CPU')} are asked for")
 
 
 def _cpus(each: float | None, learners: int) -> float:
@@ -164,7 +164,7 @@ class BackendChoice:
     def __init__(self, home: Home, cancel: threading.Event | None = None) -> None:
         self._home = home
         self._cancel = cancel
-        self._states: dict[str, Candidate] = {}
+        self._candidates: dict[str, Candidate] = {}
         self._taken: defaultdict[tuple[str, bool], float] = defaultdict(float)
         """By backend: the GPUs and the CPUs that jobs of this command take, which nobody there knows of yet."""
 
@@ -252,9 +252,9 @@ class BackendChoice:
 
     def _ranked(self, names: Sequence[str], spec: JobSpec) -> list[Fit]:
         """Return how a job fits to each of these backends, the best first."""
-        self._ask([name for name in names if name not in self._states])
+        self._ask([name for name in names if name not in self._candidates])
         order = {name: number for number, name in enumerate(names)}
-        fits = [fit_of(self._states[name], spec, self._taken[name, bool(spec.gpus)]) for name in names]
+        fits = [fit_of(self._candidates[name], spec, self._taken[name, bool(spec.gpus)]) for name in names]
         return sorted(fits, key=lambda fit: (fit.rank, fit.score, order[fit.name]))
 
     def _ask(self, names: Sequence[str]) -> None:
@@ -264,10 +264,10 @@ class BackendChoice:
 
         options = {name: backend_options(name) for name in names}
         rows = self._under_way()
-        for state in _states(list(options.values()), self._cancel):
-            name = next(name for name, one in options.items() if one.name == state.name)
-            here = tuple(row for row in rows if row.target.backend == state.name)
-            self._states[name] = replace(state, name=name, under_way=here)
+        for candidate in _candidates(list(options.values()), self._cancel):
+            name = next(name for name, one in options.items() if one.name == candidate.name)
+            here = tuple(row for row in rows if row.target.backend == candidate.name)
+            self._candidates[name] = replace(candidate, name=name, under_way=here)
         check_cancelled(self._cancel)
 
     def _under_way(self) -> list[JobRow]:
@@ -280,11 +280,11 @@ class BackendChoice:
             return open_jobs(store)
 
 
-def _states(backends: Sequence[BackendOptions], cancel: threading.Event | None) -> Iterator[Candidate]:
-    return ask_all(backends, _state, _silent, cancel=cancel)
+def _candidates(backends: Sequence[BackendOptions], cancel: threading.Event | None) -> Iterator[Candidate]:
+    return ask_all(backends, _candidate, _silent, cancel=cancel)
 
 
-def _state(options: BackendOptions) -> Candidate:
+def _candidate(options: BackendOptions) -> Candidate:
     try:
         backend = open_backend(options)
         with closing(backend.open()) as opened:
@@ -292,9 +292,7 @@ def _state(options: BackendOptions) -> Candidate:
             entries = waiting_entries(opened) or ()
     except FabricError as error:
         return _without_answer(options, error)
-    except (
-        Exception
-    ) as error:  # someone else's backend may raise anything, and the others are asked all the same
+    except Exception as error:  # someone else's backend may raise anything, and the others are asked
         return _without_answer(options, FabricError(f"{type(error).__name__}: {error}"))
     return Candidate(options.name, inventory, {str(entry["job"]): int(entry["gpus"]) for entry in entries})
 
