@@ -63,16 +63,20 @@ def test_a_stop_that_hangs_is_left_behind_and_asked_for_again(
 ) -> None:
     monkeypatch.setattr("workbench.controller.targets.backend_worker.STOP_SECONDS", 0.2)
 
+    is_read = threading.Event()
+
     def stop(attempt: AttemptRef, request: StopRequest) -> None:
-        hanging.once()
+        # The reason holds until the next answer only.
+        if not is_read.is_set():
+            hanging.release.wait(patience())
         bench.backend.obey(attempt, request)
 
     bench.backend.on_stop = stop
     job_id = bench.submit()
     bench.runs(job_id)
     bench.ask(job_id, "kill")
-    assert hanging.hangs.wait(patience())
     bench.says(job_id, "has not answered for")
+    is_read.set()
 
     assert bench.ends(job_id).exit_code == 137
 
@@ -483,12 +487,20 @@ def test_a_launch_that_hangs_is_made_again_and_starts_nothing_twice(
     bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workbench.controller.targets.backend_worker.LAUNCH_SILENCE_SECONDS", 0.2)
-    bench.backend.on_launch = lambda plan, progress: hanging.once()
+    is_read = threading.Event()
+
+    def launch(plan: LaunchPlan, progress: LaunchProgress) -> None:
+        # The reason holds until the next answer only.
+        if not is_read.is_set():
+            hanging.release.wait(patience())
+
+    bench.backend.on_launch = launch
     job_id = bench.submit()
     bench.says(job_id, "has not answered for")
+    is_read.set()
     bench.runs(job_id)
     hanging.release.set()
-    until(lambda: len(bench.backend.launches) == 2)
+    until(lambda: len(bench.backend.launches) >= 2)
     bench.backend.exit(job_id)
 
     assert bench.ends(job_id).state is State.COMPLETED
