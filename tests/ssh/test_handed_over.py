@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.controller.test_experiments import is_whole, search_ahead
-from tests.stubs import Gpus, nvml_library
+from tests.stubs import Gpus
 from tests.support.box import Box
 from tests.support.controllers import answers, kill, log_of
 from tests.support.images import BUSYBOX
@@ -34,11 +34,7 @@ HOLD = "echo ready; while [ ! -e $JOB_STATE_DIR/end ]; do sleep 0.05; done"
 @pytest.fixture
 def box_environment(clean_environment: Path) -> list[str]:
     """One pretended GPU."""
-    gpus = Gpus(clean_environment / "gpus").add(UUID)
-    gpus.path.chmod(0o644)
-    library = nvml_library()
-    library.chmod(0o755)
-    return [f"FABRIC_STUB_NVML={gpus.path}", f"LD_LIBRARY_PATH={library}"]
+    return Gpus(clean_environment / "gpus").add(UUID).session_variables()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from tests.ssh.company import second_host
 from tests.ssh.seen import row
-from tests.stubs import Gpus, nvml_library
+from tests.stubs import Gpus
 from tests.support.box import Box
 from tests.support.command import Fabric
 from tests.support.sshd import Daemon
@@ -21,18 +21,11 @@ HOLD = ("sh", "-c", "while [ ! -e $JOB_STATE_DIR/end ]; do sleep 0.1; done")
 BOTH = ("--backend", "box1,box2")
 
 
-def variables(gpus: Gpus) -> list[str]:
-    """Return what sessions of a host have that pretends to have these GPUs."""
-    library = nvml_library()
-    library.chmod(0o755)
-    gpus.path.chmod(0o644)
-    return [f"FABRIC_STUB_NVML={gpus.path}", f"LD_LIBRARY_PATH={library}"]
-
-
 @pytest.fixture
 def box_environment(clean_environment: Path) -> list[str]:
     """The first host has one GPU."""
-    return variables(Gpus(clean_environment / "one").add("GPU-11111111-0000-0000-0000-000000000001"))
+    gpus = Gpus(clean_environment / "one").add("GPU-11111111-0000-0000-0000-000000000001")
+    return gpus.session_variables()
 
 
 @pytest.fixture
@@ -44,7 +37,7 @@ def second(box: Box, fabric: Fabric, clean_environment: Path) -> Iterator[Daemon
     leases = clean_environment / "second-leases"
     leases.mkdir()
     leases.chmod(0o1777)
-    with second_host(box, leases, variables(gpus)) as (daemon, _):
+    with second_host(box, leases, gpus.session_variables()) as (daemon, _):
         fabric("backend", "add", "box1", box.address, "--untested")
         fabric(
             "backend", "add", "box2", f"ssh://{box.user.name}@{daemon.address}:{daemon.port}", "--untested"

@@ -20,7 +20,7 @@ from typing import Final
 import pytest
 
 from tests.ssh.harms import pause
-from tests.stubs import Gpus, nvml_library
+from tests.stubs import Gpus
 from tests.support.box import Box
 from tests.support.controllers import answers, kill
 from tests.support.real_jobs import Ground
@@ -46,10 +46,7 @@ def box_environment(clean_environment: Path) -> list[str]:
     gpus = Gpus(clean_environment / "gpus")
     for uuid in GPUS:
         gpus.add(uuid)
-    gpus.path.chmod(0o644)
-    library = nvml_library()
-    library.chmod(0o755)
-    return [f"FABRIC_STUB_NVML={gpus.path}", f"LD_LIBRARY_PATH={library}"]
+    return gpus.session_variables()
 
 
 @dataclass(slots=True)

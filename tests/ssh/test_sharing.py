@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stubs import Gpus, nvml_library
+from tests.stubs import Gpus
 from tests.support.box import Box
 from tests.support.controllers import end_all
 from tests.support.real_jobs import Ground
@@ -32,10 +32,7 @@ def gpus(clean_environment: Path) -> Gpus:
 
 @pytest.fixture
 def box_environment(gpus: Gpus) -> list[str]:
-    library = nvml_library()
-    library.chmod(0o755)
-    gpus.path.chmod(0o644)
-    return [f"FABRIC_STUB_NVML={gpus.path}", f"LD_LIBRARY_PATH={library}"]
+    return gpus.session_variables()
 
 
 @pytest.fixture

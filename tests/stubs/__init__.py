@@ -73,6 +73,12 @@ class Gpus:
         """Return what a process needs to see these GPUs."""
         return {"FABRIC_STUB_NVML": str(self.path), "LD_LIBRARY_PATH": str(nvml_library())}
 
+    def session_variables(self) -> list[str]:
+        """Return the same as ``NAME=VALUE``, for sessions of other users of this machine."""
+        nvml_library().chmod(0o755)
+        self.path.chmod(0o644)
+        return [f"{name}={value}" for name, value in self.env().items()]
+
 
 def pretend(path: Path, monkeypatch: pytest.MonkeyPatch, uuids: Sequence[str] = ()) -> Gpus:
     """Make this process and those that it starts see pretended GPUs, these at first.

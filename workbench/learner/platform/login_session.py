@@ -8,7 +8,6 @@ systemd stays, and that goes on after the last session where the user lingers. S
 
 from __future__ import annotations
 
-import glob
 import os
 import pwd
 import time
@@ -99,11 +98,9 @@ def lingers() -> bool:
 
 def _kills_processes(user: str) -> bool:
     settings = {"KillUserProcesses": "", "KillOnlyUsers": "", "KillExcludeUsers": "root"}
-    found = {}
-    for folder in CONFIGURATION_FOLDERS:
-        for path in glob.glob(os.path.join(glob.escape(folder), "*.conf")):
-            found[os.path.basename(path)] = path
-    for path in (CONFIGURATION, *(path for _, path in sorted(found.items()))):
+    found = {name: folder for folder in CONFIGURATION_FOLDERS for name in _names(folder)}
+    drop_ins = (os.path.join(found[name], name) for name in sorted(found) if name.endswith(".conf"))
+    for path in (CONFIGURATION, *drop_ins):
         for line in read_text(path).splitlines():
             name, _, value = line.partition("=")
             if name.strip() in settings:
@@ -111,6 +108,13 @@ def _kills_processes(user: str) -> bool:
     only, excluded = settings["KillOnlyUsers"].split(), settings["KillExcludeUsers"].split()
     kills = settings["KillUserProcesses"].lower() in _TRUE
     return kills and user not in excluded and (not only or user in only)
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def _user() -> str:

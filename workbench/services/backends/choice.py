@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Final
 from workbench.errors import BackendError, BackendUnreachable, FabricError, UnknownName, UsageError
 from workbench.formats import count
 from workbench.job import BEFORE_THE_COMMAND
-from workbench.learner.queue.allocation import is_of_type
-from workbench.services.backends.inventory import ask_all, silent_error, waiting_entries
 from workbench.services.backends.placement import ChosenTarget, backend_options, choose_target, open_backend
 from workbench.values import dataclass
 
@@ -104,6 +102,8 @@ def fit_of(candidate: Candidate, spec: JobSpec, taken: float = 0.0) -> Fit:
 
 
 def _fit_gpus(candidate: Candidate, inventory: Inventory, spec: JobSpec, taken: float) -> Fit:
+    from workbench.learner.queue.allocation import is_of_type  # as in _candidates
+
     nodes = [[slot for slot in node.slots if slot.memory_bytes] for node in inventory.nodes]
     fits_type = [[slot for slot in slots if is_of_type(slot.model, spec.gpu_type)] for slots in nodes]
     rank = Rank.WAITS
@@ -264,8 +264,7 @@ class BackendChoice:
 
         options = {name: backend_options(name) for name in names}
         rows = self._under_way()
-        for candidate in _candidates(list(options.values()), self._cancel):
-            name = next(name for name, one in options.items() if one.name == candidate.name)
+        for name, candidate in zip(options, _candidates(list(options.values()), self._cancel), strict=False):
             here = tuple(row for row in rows if row.target.backend == candidate.name)
             self._candidates[name] = replace(candidate, name=name, under_way=here)
         check_cancelled(self._cancel)
@@ -281,10 +280,15 @@ class BackendChoice:
 
 
 def _candidates(backends: Sequence[BackendOptions], cancel: threading.Event | None) -> Iterator[Candidate]:
+    # Most jobs name one backend, and nothing of this is loaded for them.
+    from workbench.services.backends.inventory import ask_all
+
     return ask_all(backends, _candidate, _silent, cancel=cancel)
 
 
 def _candidate(options: BackendOptions) -> Candidate:
+    from workbench.services.backends.inventory import waiting_entries  # as in _candidates
+
     try:
         backend = open_backend(options)
         with closing(backend.open()) as opened:
@@ -298,6 +302,8 @@ def _candidate(options: BackendOptions) -> Candidate:
 
 
 def _silent(options: BackendOptions) -> Candidate:
+    from workbench.services.backends.inventory import silent_error  # as in _candidates
+
     return _without_answer(options, silent_error(options))
 
 
