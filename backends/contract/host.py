@@ -214,6 +214,9 @@ class Host(ABC):
     here: ClassVar[bool] = False
     """Whether the host is this machine and :meth:`folder` the home itself; journals are then not mirrored."""
 
+    secrets_at_host: bool = False
+    """Whether values of secrets may lie on its disk while a job waits there for its turn."""
+
     @property
     def lost(self) -> bool:
         """Whether the connection has ended; the backend must be opened again."""

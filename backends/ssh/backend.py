@@ -35,6 +35,7 @@ OPTIONS: Final = {
     "engine": "the socket of the container engine there",
     "silent_seconds": "how long it may say nothing before the connection counts as lost",
     "keep_code_days": "how long code stays there that no job uses",
+    "secrets_at_host": "whether secrets of a job that waits there may lie on its disk: true or false (the default)",
     "of_home": "the uuid of the home that jobs are of; set by fabric adopt",
     "watched": "whether adopted jobs are only looked at; set by fabric adopt",
     "home": "the home that jobs are of, instead of the environment's",
@@ -63,6 +64,8 @@ class SshBackend(Backend):
         for key, unit in (("silent_seconds", "seconds"), ("keep_code_days", "days")):
             if not _is_number(self._option(key, "1")):
                 raise ConfigError(f"{key} of {options.name} must be a number of {unit} above 0")
+        if self._option("secrets_at_host", "false").lower() not in ("true", "false"):
+            raise ConfigError(f"secrets_at_host of {options.name} must be true or false")
         if self._option("transport", TRANSPORTS[0]) not in TRANSPORTS:
             raise ConfigError(
                 f"the backend {options.name} knows no transport {self._option('transport')!r}",
@@ -244,6 +247,7 @@ class SshBackend(Backend):
             engine=engine,
             name=self.name,
             keep_code_days=float(self._option("keep_code_days", str(KEEP_CODE_DAYS))),
+            secrets_at_host=self._option("secrets_at_host").lower() == "true",
         )
         return host, found
 

@@ -26,6 +26,7 @@ class SshHost(FrameHost):
         engine: the socket of its container engine; empty searches for one.
         name: what to call it.
         keep_code_days: how long code stays there that no job uses.
+        secrets_at_host: whether values of secrets may lie on its disk while a job waits there.
     """
 
     def __init__(
@@ -38,7 +39,9 @@ class SshHost(FrameHost):
         engine: str = "",
         name: str = "",
         keep_code_days: float = KEEP_CODE_DAYS,
+        secrets_at_host: bool = False,
     ) -> None:
+        self.secrets_at_host = secrets_at_host
         self.engine = engine
         self.keep_code_seconds = keep_code_days * 86400
         self._pipe = pipe

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from runners.shared.gpu_leases import lease_holder
 from runners.shared.host_facts import HostFacts
 from runners.shared.store_setup import secrets_with
 from workbench.errors import BackendUnreachable, FabricError, SlotsBusy
+from workbench.learner.queue.home_waiter import LAPTOP, SECRETS_AT_HOST
 
 
 class HandOver:
@@ -106,6 +108,8 @@ def ticket_facts(request: LaunchRequest, site: HostFacts) -> dict[str, Any]:
         "cpus": spec.cpus or 0.0,
         "lease": lease_holder(request, site),
         "secrets_suffix": PythonAgent.secrets_suffix,
+        **({SECRETS_AT_HOST: True} if site.secrets_at_host else {}),
+        **({} if site.here else {LAPTOP: socket.gethostname()}),
     }
 
 

@@ -32,6 +32,8 @@ class HostFacts:
     uv: str
     changed: tuple[str, ...] = ()
     """The names of variables that the backend's ``setup`` has changed; learners get their new values."""
+    secrets_at_host: bool = False
+    """Whether values of secrets may lie on its disk while a job waits there."""
 
     @property
     def name(self) -> str:
@@ -55,4 +57,5 @@ def read_host_facts(host: Host, home_uuid: str) -> HostFacts:
         bash=found["bash"],
         uv=found["uv"],
         changed=tuple(found.get("changed", ())),
+        secrets_at_host=host.secrets_at_host,
     )

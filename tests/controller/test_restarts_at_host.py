@@ -287,22 +287,21 @@ def test_a_resume_while_it_waits_for_the_next_attempt_begins_that_at_once(
 ) -> None:
     """The sixth restart comes after half a minute."""
     job_id = ground.submit(fails_until(order, 7), max_restarts=6)
+    next_try_us = None
     for attempt in range(2, 8):
         ground.reaches(job_id, State.QUEUED, attempt=attempt)
         if attempt > 2:
-            assert ground.row(job_id).next_try_us is not None
+            next_try_us = ground.row(job_id).next_try_us
+            assert next_try_us is not None
             ground.ask(job_id, "resume")
 
     row = ground.ends(job_id, 7)
 
     assert row.state is State.COMPLETED
     assert order.read_text().split() == list("1234567")
-    first_ended, last_started = (
-        recorded(ground, job_id, 1)["ended_us"],
-        recorded(ground, job_id, 7)["started_us"],
-    )
-    assert isinstance(first_ended, int) and isinstance(last_started, int)
-    assert last_started - first_ended < 45_000_000, "63 s of back-offs, a quarter less at best"
+    started_us = recorded(ground, job_id, 7)["started_us"]
+    assert next_try_us is not None and isinstance(started_us, int)
+    assert started_us < next_try_us
 
 
 def test_a_stop_during_the_hand_over_reaches_whatever_is_begun(
@@ -396,11 +395,12 @@ def test_jobs_of_a_sweep_are_tried_again_within_its_limit_while_no_controller_is
 def test_a_sweep_keeps_its_limit_while_its_host_and_the_controller_both_start_jobs(
     ground: Ground, end: Path, order: Path
 ) -> None:
-    end.touch()
     jobs = [
         swept(ground, swept_command(order, name, 2 if name in "ace" else 1, end), 2, max_restarts=1)
         for name in "abcdef"
     ]
+    until(lambda: order.exists() and len(order.read_text().splitlines()) == 2)
+    end.touch()
 
     rows = [ground.ends(job_id, 2 if number % 2 == 0 else 1) for number, job_id in enumerate(jobs)]
 

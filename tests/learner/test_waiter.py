@@ -1065,6 +1065,181 @@ def test_no_process_of_the_same_user_reads_what_a_waiter_holds(tmp_path: Path) -
     as_another(tries)
 
 
+# Kept over a restart
+
+
+@pytest.fixture
+def resumes(home: WaitingHome) -> Path:
+    """What is run when the machine has started; that it is there has tickets kept."""
+    script = home.folder / "resume.sh"
+    script.touch(mode=0o600)
+    return script
+
+
+def restart(home: WaitingHome, resumes: Path) -> None:
+    """End what runs of a home as a restart does, and run what the machine runs then."""
+    pid = home.waiter()
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not system.start_ticks(pid), "the waiter to die")
+    for file in home.folder.glob("jobs/*/*/*/state.json"):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "boot_id": "0-before"}))
+    resume(resumes)
+    until(home.waiter, "the waiter to be there")
+
+
+def resume(script: Path) -> None:
+    """Do what the machine does when it has started."""
+    subprocess.run(["sh", "-c", 'setsid sh "$0" </dev/null >/dev/null 2>&1 &', str(script)], check=True)
+
+
+def kept(home: WaitingHome) -> list[str]:
+    """Return the names of the files of those that are kept."""
+    return sorted(path.name for path in home.folder.glob("waiting/*"))
+
+
+def test_what_waits_is_kept_where_its_owner_wants_it(
+    home: WaitingHome, busy: leases.Lease, resumes: Path
+) -> None:
+    job = home.wait(noted(home), gpus=2)
+
+    assert kept(home) == [f"{job.id}-1.json"]
+    (file,) = home.folder.glob("waiting/*")
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert str(home.folder) in resumes.read_text()
+    assert resumes.stat().st_mode & 0o777 == 0o600
+    busy.release()
+    job.until_over()
+    assert kept(home) == []
+
+
+def test_nothing_is_kept_unless_that_is_wanted(home: WaitingHome, busy: leases.Lease) -> None:
+    home.wait(noted(home), gpus=2)
+
+    assert kept(home) == []
+    assert not (home.folder / "resume.sh").exists()
+
+
+def test_what_waited_starts_in_its_order_after_a_restart_with_nobody_connected(
+    home: WaitingHome, busy: leases.Lease, resumes: Path
+) -> None:
+    jobs = [home.wait(noted(home), gpus=2, priority=priority) for priority in (50, 50, 50)]
+    home.turns(handed_over=[{"job": jobs[2].id, "priority": 90, "position": 0.0, "tries": 0, "weight": 1.0}])
+
+    restart(home, resumes)
+    until(lambda: all(job.waits for job in jobs), lambda: f"{[job.state() for job in jobs]}")
+    busy.release()
+
+    for job in jobs:
+        assert job.until_over()["exit_code"] == 0
+    assert order(home) == [jobs[2].id, jobs[0].id, jobs[1].id]
+    assert kept(home) == []
+
+
+def test_what_has_begun_or_ended_before_a_restart_is_left_alone(
+    home: WaitingHome, busy: leases.Lease, resumes: Path
+) -> None:
+    halted, waits, removed = (home.wait(noted(home), gpus=2) for _ in range(3))
+    before = {path: path.read_bytes() for path in home.folder.glob("waiting/*")}
+    home.operations.call("ask_to_stop", {"folder": str(halted.folder()), "request": {"kind": "halt"}})
+    halted.until_over()
+    remove_folder(removed.attempt)
+    until(lambda: len(kept(home)) == 1, lambda: str(kept(home)))
+    for path, content in before.items():
+        path.write_bytes(content)  # as a power cut may leave it
+
+    restart(home, resumes)
+    busy.release()
+
+    assert waits.until_over()["exit_code"] == 0
+    assert order(home) == [waits.id]
+    assert kept(home) == []
+
+
+def test_who_launches_anew_has_decided_and_what_was_kept_is_forgotten(
+    home: WaitingHome, busy: leases.Lease, resumes: Path
+) -> None:
+    """A controller that took the job back may have halted it since, which nobody at the host would know."""
+    job, other = home.wait(noted(home), gpus=2), home.wait(noted(home), gpus=2)
+    anew = job.folder() / "new"
+    anew.write_text((job.folder() / "launch.json").read_text())
+    anew.rename(job.folder() / "launch.json")
+
+    restart(home, resumes)
+    until(lambda: other.waits, lambda: f"{other.state()}")
+
+    assert not job.waits
+    assert kept(home) == [f"{other.id}-1.json"]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"format": 1}', '{"format": 9}', '{"format": 1, "ticket": 3}']
+)
+def test_a_kept_file_that_is_garbage_keeps_nobody_from_waiting(
+    home: WaitingHome, busy: leases.Lease, resumes: Path, content: str
+) -> None:
+    job = home.wait(gpus=2)
+    (home.folder / "waiting" / "a-1.json").write_text(content)
+
+    restart(home, resumes)
+
+    until(lambda: job.waits, lambda: f"{job.state()}")
+    assert kept(home) == [f"{job.id}-1.json"]
+
+
+def test_secrets_are_not_kept_and_the_job_says_where_they_are(
+    home: WaitingHome, clean_environment: Path, busy: leases.Lease, resumes: Path
+) -> None:
+    job = home.wait(f"[ $TOKEN = {SECRET[::-1]} ]", secrets={"TOKEN": SECRET[::-1]}, gpus=2, laptop="mine")
+    other = home.wait(gpus=2)
+
+    restart(home, resumes)
+
+    until(lambda: other.waits, lambda: f"{other.state()}")
+    (launch,) = job.attempt.glob("learner-1/launch.json")
+    assert SECRET[::-1].encode() not in everything_on_disks(clean_environment).replace(
+        launch.read_bytes(), b""
+    )
+    assert job.state()["stall"] == "needs its secrets again: run fabric on mine"
+    assert not job.status()["alive"]
+    home.hand_over(job, {"TOKEN": SECRET[::-1]})
+    assert job.waits
+    busy.release()
+    assert job.until_over()["exit_code"] == 0
+
+
+def test_a_job_that_lacks_its_secrets_is_halted(home: WaitingHome, busy: leases.Lease, resumes: Path) -> None:
+    job = home.wait(FOREVER, secrets={"TOKEN": SECRET}, gpus=2)
+    restart(home, resumes)
+    until(lambda: job.state().get("stall"), lambda: f"{job.state()}")
+
+    home.operations.call("ask_to_stop", {"folder": str(job.folder()), "request": {"kind": "halt"}})
+
+    assert job.until_over()["stopped"] == "halt"
+
+
+def test_secrets_are_kept_where_the_backend_says_so(
+    home: WaitingHome, clean_environment: Path, busy: leases.Lease, resumes: Path
+) -> None:
+    job = home.wait(f"[ $TOKEN = {SECRET} ]", secrets={"TOKEN": SECRET}, gpus=2, secrets_at_host=True)
+
+    restart(home, resumes)
+    until(lambda: job.waits, lambda: f"{job.state()}")
+    busy.release()
+
+    assert job.until_over()["exit_code"] == 0
+    until(lambda: kept(home) == [])
+
+
+def test_a_full_disk_keeps_nobody_from_waiting(home: WaitingHome, busy: leases.Lease, resumes: Path) -> None:
+    (home.folder / "waiting").write_text("somebody's file is in the way")
+
+    job = home.wait(gpus=2)
+
+    busy.release()
+    assert job.until_over()["exit_code"] == 0
+    assert f"a restart would not leave {job.id} waiting" in (home.folder / "waiter.log").read_text()
+
+
 # What it costs
 
 
@@ -1153,15 +1328,21 @@ def test_waiters_are_killed_at_random_instants(
     for seed in range(1 if chaos_rounds is None else chaos_rounds):
         chance = random.Random(seed)
         both = [homes(), homes()]
+        script = both[1].folder / "resume.sh"
+        script.touch()
         jobs: list[tuple[WaitingHome, WaitingJob]] = []
         stopped: set[str] = set()
         for _ in range(70):
             home = chance.choice(both)
-            act = chance.choice(("new", "new", "new", "kill", "again", "again", "stop", "change"))
+            act = chance.choice(("new", "new", "new", "kill", "again", "again", "stop", "change", "resume"))
             if act == "new":
                 learners, each = chance.choice(((1, 1), (1, 2), (2, 1), (3, 1)))
                 jobs.append((home, home.job(command, learners=learners, gpus=each)))
-                home.hand_over(jobs[-1][1], {"A": "b"}, priority=chance.choice((40, 50, 60)))
+                home.hand_over(
+                    jobs[-1][1], {"A": "b"}, priority=chance.choice((40, 50, 60)), secrets_at_host=True
+                )
+            elif act == "resume":
+                resume(script)
             elif act == "kill" and (pid := home.waiter()):
                 note_harm("waiter killed")
                 os.kill(pid, signal.SIGKILL)
@@ -1186,6 +1367,8 @@ def test_waiters_are_killed_at_random_instants(
         assert ran - every == Counter(), seed
         assert set(every - ran) <= stopped, seed
         notes.unlink()
+        resume(script)  # one that was halted while no waiter was there is forgotten by the next one
+        until(lambda: kept(both[1]) == [], lambda: f"{seed}: {kept(both[1])}")  # noqa: B023
 
 
 # Agents that are forked

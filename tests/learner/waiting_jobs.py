@@ -24,6 +24,7 @@ from workbench.learner.platform import lease_holders, leases, system
 from workbench.learner.platform.errors import Failure
 from workbench.learner.queue import channel
 
+_OF_TICKETS: Final = ("priority", "position", "cpus", "laptop", "secrets_at_host")
 SHOW: Final = "echo $CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES $MASTER_PORT"
 
 
@@ -192,7 +193,7 @@ class WaitingHome:
 
     def wait(self, command: str = SHOW, **options: Any) -> WaitingJob:
         """Prepare an attempt and hand it over."""
-        facts = {name: options.pop(name) for name in ("priority", "position", "cpus") if name in options}
+        facts = {name: options.pop(name) for name in _OF_TICKETS if name in options}
         return self.hand_over(self.job(command, **options), options.pop("secrets", None), **facts)
 
     def argv_with(self, *preparation: str) -> list[str]:

@@ -5,25 +5,29 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from backends.contract.host import BackendOptions
 from tests.controller.test_experiments import is_whole, search_ahead
 from tests.stubs import Gpus
 from tests.support.box import Box
 from tests.support.controllers import answers, kill, log_of
 from tests.support.images import BUSYBOX
 from tests.support.real_jobs import Ground
-from tests.support.sshd import User, a_user, processes_of
+from tests.support.sshd import User, a_user, cut_power, processes_of
 from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
 from workbench.job import State
 from workbench.learner.platform.system import read_bytes
 from workbench.learner.queue.entries import read_entries
 from workbench.paths import Home, leases_folder
+from workbench.services.backends.linger import linger
 from workbench.store.db.rows import TargetRef
 from workbench.store.queries.jobs import transitions
 
@@ -449,3 +453,161 @@ def test_a_search_tries_all_its_trials_with_the_laptop_off(box: Box, ground: Gro
 
     open_the_lid(box, ground)
     is_whole(ground, experiment_id)
+
+
+def switch_on(user: User, address: str) -> list[str]:
+    """Have the host start what waits there when it starts; return what was done."""
+    done = linger(BackendOptions("box", "ssh", address))
+    (script,) = user.home.glob(".fabric/*/*/resume.sh")
+    assert f"`@reboot sh {script}`" in done[-1], "what a crontab of a host without systemd has"
+    return done
+
+
+def start_again(user: User) -> None:
+    """Do what the crontab of a host does that has just started: as the user, with next to no environment."""
+    (script,) = user.home.glob(".fabric/*/*/resume.sh")
+    subprocess.run(
+        [
+            "setpriv",
+            f"--reuid={user.uid}",
+            "--init-groups",
+            "sh",
+            "-c",
+            'setsid sh "$0" >/dev/null 2>&1 &',
+            script,
+        ],
+        env={"PATH": "/usr/bin:/bin"},
+        check=True,
+    )
+
+
+def lose_power(box: Box, ground: Ground) -> None:
+    """Close the lid, and have the host lose its power."""
+    close_the_lid(box, ground)
+    cut_power(box.user)
+    for file in box.user.home.glob(".fabric/*/*/jobs/*/attempt-*/learner-*/state.json"):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "boot_id": "0-before"}))
+
+
+def test_jobs_that_wait_start_after_a_restart_of_the_host_with_the_laptop_off(
+    box: Box, ground: Ground
+) -> None:
+    user = box.user
+    switch_on(user, box.address)
+    holder = ground.submit(HOLD, gpus=1)
+    ground.prints(holder, "ready")
+    order = Path(user.home) / "order"
+    jobs = [
+        give(ground, user, f"echo {name} >> {order}; [ $CUDA_VISIBLE_DEVICES = {UUID} ]") for name in "abc"
+    ]
+
+    lose_power(box, ground)
+    start_again(user)
+
+    until(lambda: all(state_of(user, ground, one).get("phase") == "exited" for one in jobs))
+    assert status(ground.home) is None and not box.daemon.listens()
+    assert order.read_text().split() == ["a", "b", "c"]
+    open_the_lid(box, ground)
+    for job_id in jobs:
+        row = ground.ends(job_id)
+        assert (row.state, row.attempt) == (State.COMPLETED, 1)
+        assert row.started_us == state_of(user, ground, job_id)["started_us"]
+    row = ground.ends(holder)
+    assert (row.state, row.reason.code) == (State.FAILED, "S203"), (
+        "what ran is lost, and the reason is the restart"
+    )
+    assert not list(user.home.glob(".fabric/*/*/waiting/*"))
+
+
+def test_a_container_that_waits_starts_after_a_restart_of_the_host_with_the_laptop_off(
+    ground: Ground, engine_box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FABRIC_CONTAINER_GPUS", "environment")
+    box, user = engine_box, engine_box.user
+    switch_on(user, box.address)
+    options = {"engine": "/var/run/docker.sock", "secrets_at_host": "true"}
+    target = TargetRef("box", "ssh", "container", address=box.address, options=options)
+    holder = ground.submit(HOLD, gpus=1)
+    ground.prints(holder, "ready")
+    command = "test ${#TOKEN} = 10 && echo $NVIDIA_VISIBLE_DEVICES > $RESULT_DIR/gpu"
+    secrets = {"TOKEN": "canary-7f3"}
+    job_id = give(ground, user, command, target=target, image=BUSYBOX, secret_values=secrets)
+
+    lose_power(box, ground)
+    start_again(user)
+
+    until(lambda: state_of(user, ground, job_id).get("phase") == "exited")
+    open_the_lid(box, ground)
+    row = ground.ends(job_id)
+    assert (row.state, row.attempt) == (State.COMPLETED, 1)
+    assert (ground.home.job(job_id).results / "gpu").read_text() == f"{UUID}\n"
+
+
+def test_who_comes_back_first_after_a_restart_starts_nothing_twice(box: Box, ground: Ground) -> None:
+    user = box.user
+    switch_on(user, box.address)
+    order = Path(user.home) / "order"
+    holder = ground.submit(HOLD, gpus=1)
+    ground.prints(holder, "ready")
+    jobs = [give(ground, user, f"echo {name} >> {order}") for name in "abcd"]
+
+    lose_power(box, ground)
+    open_the_lid(box, ground)
+    start_again(user)
+
+    for job_id in jobs:
+        assert (ground.ends(job_id).state, ground.row(job_id).attempt) == (State.COMPLETED, 1)
+    assert sorted(order.read_text().split()) == ["a", "b", "c", "d"]
+
+
+def test_a_job_that_was_halted_while_its_host_was_down_is_ended_when_both_are_back(
+    box: Box, ground: Ground
+) -> None:
+    user = box.user
+    switch_on(user, box.address)
+    holder = ground.submit(HOLD, gpus=1)
+    ground.prints(holder, "ready")
+    job_id = give(ground, user, HOLD, gpus=1)
+
+    lose_power(box, ground)
+    ensure_controller(ground.home)
+    ground.ask(job_id, "halt")
+    start_again(user)
+    until(lambda: state_of(user, ground, job_id).get("phase") == "running")
+    assert ground.row(job_id).state is State.QUEUED, "its host has not confirmed that"
+    box.daemon.start()
+
+    row = ground.ends(job_id)
+    assert row.state is State.HALTED
+    until(lambda: state_of(user, ground, job_id).get("phase") == "exited")
+
+
+@pytest.mark.parametrize("are_kept", [False, True], ids=["in memory alone", "secrets_at_host"])
+def test_secrets_are_at_a_host_that_restarts_only_where_its_backend_says_so(
+    box: Box, ground: Ground, are_kept: bool
+) -> None:
+    user = box.user
+    switch_on(user, box.address)
+    options = {"secrets_at_host": "true"} if are_kept else {}
+    target = TargetRef("box", "ssh", "process", address=box.address, options=options)
+    holder = ground.submit(HOLD, gpus=1, target=target)
+    ground.prints(holder, "ready")
+    job_id = give(ground, user, "test ${#TOKEN} = 10", target=target, secret_values={"TOKEN": "canary-7f3"})
+    files = [path for path in user.home.rglob("*") if path.is_file()]
+    found = [path for path in files if b"canary-7f3" in path.read_bytes()]
+    assert [path.parent.name for path in found] == (["waiting"] if are_kept else [])
+
+    lose_power(box, ground)
+    start_again(user)
+
+    if are_kept:
+        until(lambda: state_of(user, ground, job_id).get("phase") == "exited")
+    else:
+        until(lambda: state_of(user, ground, job_id).get("stall"))
+        shown = state_of(user, ground, job_id)["stall"]
+        assert shown == f"needs its secrets again: run fabric on {socket.gethostname()}"
+    open_the_lid(box, ground)
+    row = ground.ends(job_id)
+    assert (row.state, row.attempt) == (State.COMPLETED, 1)
+    files = [path for path in user.home.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"canary-7f3" in path.read_bytes()]

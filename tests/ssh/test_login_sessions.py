@@ -78,6 +78,15 @@ class SystemdHost:
         """Run a command there; return whether it succeeds."""
         return subprocess.run(["docker", "exec", self.name, *argv], capture_output=True).returncode == 0
 
+    def runs_unit(self, unit: str) -> bool:
+        """Say whether a unit of the user runs there."""
+        return self.runs("systemctl", "--user", "-M", "ada@", "is-active", "-q", unit)
+
+    def lose_power(self) -> None:
+        """End it as a power cut does, and start it again."""
+        docker("kill", self.name)
+        docker("start", self.name)
+
     def has_no_session(self) -> bool:
         """Say whether nobody is logged in there any more."""
         return not docker("exec", self.name, "loginctl", "list-sessions", "--no-legend")
@@ -149,10 +158,50 @@ def test_without_lingering_a_job_is_lost_with_its_session_and_begins_again(
     assert row(home, job).state is State.COMPLETED
 
 
+@REAL
+def test_a_job_that_waits_starts_with_the_host_after_a_power_cut(
+    systemd_host: SystemdHost, fabric: Fabric, home: Home
+) -> None:
+    fabric("backend", "add", "lab", systemd_host.start(), "--linger")
+    cpus = docker("exec", systemd_host.name, "nproc")
+    first, second = (
+        fabric(
+            "run", "-d", "-q", "-b", "lab", "--set", f"cpus={cpus}", "--", "sh", "-c", command
+        ).stdout.strip()
+        for command in ("echo ready; sleep 600", "echo begun; touch $HOME/begun; sleep 600")
+    )
+    until(lambda: printed(home, first) == "ready\n", lambda: str(row(home, first)))
+    kept = f"ls /home/ada/.fabric/*/*/waiting/{second}-1.json"
+    until(lambda: systemd_host.runs("sh", "-c", kept), lambda: str(row(home, second)))
+    end_all(home)
+
+    systemd_host.lose_power()
+
+    until(lambda: systemd_host.runs("test", "-e", "/home/ada/begun"), "what waited to begin")
+    until(systemd_host.has_no_session, "nobody to be logged in")
+    (unit,) = docker(
+        "exec", systemd_host.name, "sh", "-c", "ls /home/ada/.config/systemd/user/*.service"
+    ).split()
+    until(lambda: not systemd_host.runs_unit(unit.rpartition("/")[2]), "the waiter to end")
+    # The job outlives the unit that has started it.
+    fabric("controller", "restart")
+    until(lambda: printed(home, second) == "begun\n", lambda: str(row(home, second)))
+    assert row(home, second).attempt == 1
+    until(lambda: row(home, first).attempt == 2, "what ran to be tried again")
+    for job in (first, second):
+        fabric("kill", job)
+        until(lambda job=job: row(home, job).state is State.HALTED, lambda job=job: str(row(home, job)))  # type: ignore[misc]
+
+    fabric("backend", "remove", "lab", "--purge")
+    assert not systemd_host.runs("test", "-e", unit)
+
+
 def test_a_host_without_systemd_needs_no_lingering(box: Box, fabric: Fabric) -> None:
     added = fabric("backend", "add", "lab", box.address, "--linger")
 
     assert "no systemd runs there: nothing ends jobs when the connection ends" in added.stderr
+    (script,) = box.user.home.glob(".fabric/*/*/resume.sh")
+    assert f"if your crontab there has `@reboot sh {script}`" in added.stderr
     assert sessions_finding(fabric) == []
 
 

@@ -12,6 +12,15 @@ from workbench.learner.queue import channel, entries
 WAITER_LOG = "waiter.log"
 """In a home's folder: what its waiter says."""
 
+RESUME_SCRIPT = "resume.sh"
+"""In a home's folder, where its owner wants what waits to be kept: what is run when the machine has started."""
+
+SECRETS_AT_HOST = "secrets_at_host"
+"""The key of a ticket that says that the values of its secrets may lie on the host's disk while it waits."""
+
+LAPTOP = "laptop"
+"""The key of a ticket that names the machine which has its secrets."""
+
 UNANSWERED = "unanswered"
 """The kind of failure after which nobody knows whether the waiter has the attempt."""
 

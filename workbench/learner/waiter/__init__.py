@@ -4,7 +4,8 @@ Whoever launches a job hands it over, prepared, where it waits: for GPUs, for CP
 the lock of each learner and writes its state (``"phase": "starting", "waiting": true``), so for all who look the
 learner has an agent. It holds the job's entry in the host's queue, and when it is the job's turn it takes GPUs and a
 port, completes ``launch.json`` and starts the learner's guard, which inherits leases and lock. What waits is in its
-memory alone, secrets too: a waiter that dies leaves free locks, and whoever handed over does it again.
+memory alone, secrets too: a waiter that dies leaves free locks, and whoever handed over does it again. Where the person
+wants that, what waits is kept in files, too, and goes on waiting after a restart of the machine (``kept_tickets``).
 
 ``waiter`` is the process and its loop, ``attempts`` what waits, ``gates`` what holds an attempt back before it waits
 for GPUs and CPUs, ``start`` the start of an attempt. The commands of the agent import ``waiter.main``, nobody else

@@ -224,6 +224,8 @@ class WaitingAttempt:
         self.secrets = secrets
         self.number = number
         """Orders attempts by when they were handed over."""
+        self.document: Optional[Mapping[str, Any]] = None
+        """The ticket as it is kept for the waiter after this one; None where none is kept."""
         self.learners: List[WaitingLearner] = []
         self._ends: Dict[int, _End] = {}
         self._is_broken = False

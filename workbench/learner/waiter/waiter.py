@@ -11,6 +11,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
 
+from workbench.learner.host.fork_server import own_program
 from workbench.learner.host.machine import inventory
 from workbench.learner.platform import descriptors, leases, run, system
 from workbench.learner.platform.errors import Failure, of_os_error
@@ -30,6 +31,7 @@ from workbench.learner.queue.entries import PREFIX, file_name
 from workbench.learner.queue.line import WAITING_AT_ONCE, HostQueue
 from workbench.learner.waiter.attempts import Key, Ticket, WaitingAttempt
 from workbench.learner.waiter.gates import GateReader, SweepCounts
+from workbench.learner.waiter.kept_tickets import KeptTickets, show_missing_secrets
 from workbench.learner.waiter.start import AttemptStart, Unstartable, forget_secrets
 
 LINGER_SECONDS = 5.0
@@ -89,6 +91,7 @@ class Waiter:
         self._home = home
         self._socket = socket
         self._start = AttemptStart(home, folder)
+        self._kept = KeptTickets(folder, [*own_program(), "waiter", folder, home])
         self._waiting: Dict[Key, WaitingAttempt] = {}
         self._beginning: List[WaitingAttempt] = []
         self._lines: Dict[str, _FolderQueue] = {}
@@ -111,6 +114,7 @@ class Waiter:
     def run(self) -> None:
         """Serve and start until nothing waits, or somebody wants this process to end."""
         self._listen_for_signals()
+        self._resume()
         while not self._is_ending:
             self._wait()
             for conversation, request in self._socket.requests():
@@ -215,8 +219,33 @@ class Waiter:
         """
         if int(request.get("format") or PLAIN_FORMAT) > FORMAT:
             raise Failure("not_supported", "The waiter at the host is older than who hands a job over.")
-        ticket = Ticket.parse(request.get("ticket") or {})
-        secrets = {str(name): str(value) for name, value in (request.get("secrets") or {}).items()}
+        self._admit(request.get("ticket") or {}, request.get("secrets") or {}, conversation.take_descriptor)
+
+    def _resume(self) -> None:
+        """Have those wait again that waited when the machine, or the waiter before this one, went down."""
+        try:
+            self._kept.name_waiter()
+        except OSError as error:
+            self._report(_sentence(error))
+        for kept in self._kept.read():
+            try:
+                if kept.needs_secrets:
+                    show_missing_secrets(kept.ticket)
+                else:
+                    self._admit(kept.ticket, kept.secrets, lambda: None)
+            except Exception as error:  # whatever it is, the others go on waiting
+                self._report(_sentence(error))
+
+    def _admit(
+        self, document: Dict[str, Any], values: Mapping[str, Any], take_entry: Callable[[], Optional[int]]
+    ) -> None:
+        """Have an attempt wait, whose entry in the host's queue is an open file, if it has one.
+
+        Raises:
+            Failure: it cannot wait here.
+        """
+        ticket = Ticket.parse(document)
+        secrets = {str(name): str(value) for name, value in values.items()}
         if ticket.home != self._home:
             raise Failure("bad_input", "The job is another home's.")
         key = (ticket.job, ticket.attempt)
@@ -233,14 +262,17 @@ class Waiter:
         attempt.ticket, attempt.secrets = ticket, secrets
         attempt.hold()
         if not attempt.learners:
+            self._kept.forget(*key)
             return
         self._waiting[key] = attempt
         forget_secrets(attempt)
+        attempt.document = document if self._kept.are_wanted else None
+        self._keep(attempt)
         self._read_gates_of(attempt)
         if not _is_in_line(attempt):
             self._leave_line(attempt)
         elif sum(map(_is_in_line, self._waiting.values())) <= WAITING_AT_ONCE:
-            line, entry = self._line(ticket.leases_folder), conversation.take_descriptor()
+            line, entry = self._line(ticket.leases_folder), take_entry()
             if entry is not None:
                 line.queue.adopt(line.folder, self._home, ticket.job, entry)
             line.renew(attempt)
@@ -262,6 +294,9 @@ class Waiter:
         for (job, number), attempt in self._waiting.items():
             if job == request.get("job") and request.get("attempt") in (None, number):
                 attempt.ticket = attempt.ticket.changed(facts)
+                if attempt.document is not None:
+                    attempt.document = {**attempt.document, **facts}
+                    self._keep(attempt)
                 self._read_gates_of(attempt)
                 if _is_in_line(attempt):
                     self._line(attempt.ticket.leases_folder).renew(attempt)
@@ -444,8 +479,11 @@ class Waiter:
 
     def _begin(self, attempt: WaitingAttempt, uuids: Sequence[str]) -> bool:
         """Start an attempt with these GPUs; return False where it goes on waiting."""
+        if attempt.document is not None:
+            self._kept.forget(*attempt.key)  # before it begins: none begins twice
         try:
             if not self._start.start(attempt, uuids):
+                self._keep(attempt)
                 return False
         except Unstartable as error:
             attempt.fail(error.learner, error.text)
@@ -453,6 +491,7 @@ class Waiter:
             without = [one for one in attempt.learners if not one.agent]
             if len(without) == len(attempt.learners):
                 attempt.show(_sentence(error))
+                self._keep(attempt)
                 return False
             if without:
                 attempt.fail(without[0], _sentence(error))
@@ -484,7 +523,18 @@ class Waiter:
     def _leave(self, attempt: WaitingAttempt) -> None:
         """Wait no more for an attempt's turn: it has its GPUs, or has ended."""
         del self._waiting[attempt.key]
+        if attempt.document is not None:
+            self._kept.forget(*attempt.key)
         self._leave_line(attempt)
+
+    def _keep(self, attempt: WaitingAttempt) -> None:
+        """Keep an attempt for the waiter after this one, where that is wanted; without room it waits all the same."""
+        if attempt.document is None:
+            return
+        try:
+            self._kept.keep(attempt.document, attempt.secrets, attempt.number)
+        except OSError as error:
+            self._report(f"a restart would not leave {attempt.ticket.job} waiting: {_sentence(error)}")
 
     def _leave_line(self, attempt: WaitingAttempt) -> None:
         """Remove the entry of an attempt in the host's queue, if it has one."""

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from workbench.errors import BackendError, BackendUnreachable, ConfigError, TryAgain, UnknownName, UsageError
+from workbench.errors import BackendUnreachable, ConfigError, TryAgain, UnknownName, UsageError
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from workbench.documents.machines import RoleDocument
     from workbench.paths import Home
 
-_NO_SYSTEMD: Final = 127
-_ENABLE_LINGER: Final = f"[ -d /run/systemd/system ] || exit {_NO_SYSTEMD}; exec loginctl enable-linger"
 UNKNOWN_USER: Final = "YOU"
 """Stands for a user whose name the cluster does not tell."""
 
@@ -137,35 +135,6 @@ def _user_of(backend: KubernetesBackend) -> str:
         return whoami(cluster)
 
 
-def enable_linger(options: BackendOptions) -> str:
-    """Have a host keep what a person runs there after the last session; return what was done, as a sentence.
-
-    Where systemd ends sessions with all that runs in them, it is the user's own systemd that keeps jobs.
-
-    Raises:
-        UsageError: it is a cluster.
-        BackendError: it was refused there.
-    """
-    from backends.contract.host import Host
-    from workbench.services.backends.placement import open_backend
-
-    with closing(open_backend(options).open()) as opened:
-        if not isinstance(opened, Host):
-            raise UsageError("--linger is for hosts; pods run without a session")
-        ran = opened.run(["sh", "-c", _ENABLE_LINGER])
-    if ran.exit_code == _NO_SYSTEMD:
-        return "no systemd runs there: nothing ends jobs when the connection ends"
-    if ran.exit_code:
-        lines = ran.stderr.decode(errors="replace").strip().splitlines()
-        raise BackendError(
-            f"lingering was refused there: {lines[-1] if lines else f'exit code {ran.exit_code}'}",
-            hint="root can switch it on: loginctl enable-linger USER",
-        )
-    return (
-        "lingering is on there: what is started from the next connection on goes on after your last session"
-    )
-
-
 def purge(options: BackendOptions) -> None:
     """Remove all that this home keeps at a backend; files that were downloaded stay.
 
@@ -191,12 +160,15 @@ def purge(options: BackendOptions) -> None:
 def _purge(host: Host, uuid: str, name: str) -> None:
     from pathlib import PurePosixPath
 
+    from workbench.services.backends.linger import remove_unit
+
     running = sorted({text.split("/")[1] for text in host.call("markers") if text.startswith(f"{uuid}/")})
     if running:
         raise TryAgain(
             f"{name} still runs {', '.join(running)}",
             hint="halt or kill what runs there, or leave --purge out",
         )
+    remove_unit(host, uuid)
     folder = PurePosixPath(host.folder(uuid))
     secrets = host.call("secret_folder")
     host.call("remove", paths=[str(folder)])

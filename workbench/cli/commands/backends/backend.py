@@ -50,7 +50,10 @@ User = Annotated[
 Untested = Annotated[bool, typer.Option("--untested", help="Add it without connecting to it.")]
 Linger = Annotated[
     bool,
-    typer.Option("--linger", help="Have the host keep your processes after your last session (systemd)."),
+    typer.Option(
+        "--linger",
+        help="Have the host keep your jobs: after your last session, and what waits over a restart (systemd).",
+    ),
 ]
 Purge = Annotated[bool, typer.Option("--purge", help="Also remove everything that this home has there.")]
 Places = Annotated[
@@ -121,10 +124,12 @@ def add(
     """Add a backend under a name to the user's configuration file.
 
     It is tested first, and the findings are printed. An unknown host key is shown for you to accept.
-    --linger runs `loginctl enable-linger` there, for hosts that end all that runs in a session with it.
+    --linger has the host keep your jobs: it runs `loginctl enable-linger` there, for hosts that end all that runs in a
+    session with it, and writes a unit of your systemd that starts what waits there when the machine has started.
     """
     from workbench.config import add_backend
-    from workbench.services.backends.setup import enable_linger, new_backend, parse_settings
+    from workbench.services.backends.linger import linger as keep_jobs
+    from workbench.services.backends.setup import new_backend, parse_settings
 
     if linger and untested:
         raise UsageError(
@@ -138,7 +143,8 @@ def add(
 
         found = reach(options, HostKeyPrompt(accept_key))
         if linger:
-            narrate(enable_linger(options))
+            for text in keep_jobs(options):
+                narrate(text)
             found = reach(options, HostKeyPrompt(accept_key))
         print_findings(found)
     add_backend(name, options.type, address, dict(options.options))
