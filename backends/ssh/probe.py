@@ -12,7 +12,7 @@ from workbench.formats import size
 
 LITTLE_DISK_BYTES: Final = 2 << 30
 SKEW_SECONDS: Final = 5.0
-_LINGER: Final = "loginctl enable-linger there, once; `fabric backend add ... --linger` does it"
+_LINGER: Final = "loginctl enable-linger there, once; `fabric backend linger` does it"
 _NOT_TAKEN: Final = (
     "You linger, but your systemd there does not take them: `systemctl --user status` there says why"
 )

@@ -85,6 +85,7 @@ EXTRA: Final = (
     "doctor --bind-home --yes --json",
     "doctor --rebuild --yes --json",
     "backend role k8s://lab --user ada --json",
+    "backend linger ssh://gpubox --json",
     "image load image.tar --json",
     "image send gpubox my-image --json",
     "adopt gpubox --json",
@@ -154,7 +155,7 @@ def _printed(args: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> str:
 
 def _prepare(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bring in what the home lacks, and have an engine, a host and a store answer."""
-    from workbench.services.backends import images
+    from workbench.services.backends import images, linger
     from workbench.services.submit import adoption
     from workbench.services.transfer import retry_upload
 
@@ -181,6 +182,7 @@ def _prepare(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
         alive=True,
     )
     retried = UploadRetry("s3://x", 3, 10, 1, ("full",), State.FAILED, State.FAILED)
+    monkeypatch.setattr(linger, "keep_jobs", lambda *_: linger.Kept(has_systemd=False, script="/x/resume.sh"))
     monkeypatch.setattr(images, "load_images", lambda *_: ["my-image"])
     monkeypatch.setattr(images, "send_image", lambda *_: sent)
     monkeypatch.setattr(adoption, "find", lambda *_: [found])

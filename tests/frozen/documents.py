@@ -213,8 +213,8 @@ FOLLOWED: Final = ("attach", "attach-failed", "attach-halted")
 
 ELSEWHERE: Final = frozenset(
     (
-        "adopt", "backend role", "data mkbucket", "data put", "data prune", "gc", "image load", "image send",
-        "store serve", "store retry",
+        "adopt", "backend linger", "backend role", "data mkbucket", "data put", "data prune", "gc",
+        "image load", "image send", "store serve", "store retry",
         "experiment list", "experiment show", "experiment trials", "experiment best", "experiment kill",
         "experiment pause", "experiment resume", "experiment continue", "experiment fork", "experiment archive",
         "queue set", "queue move",

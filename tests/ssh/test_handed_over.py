@@ -27,7 +27,7 @@ from workbench.job import State
 from workbench.learner.platform.system import read_bytes
 from workbench.learner.queue.entries import read_entries
 from workbench.paths import Home, leases_folder
-from workbench.services.backends.linger import linger
+from workbench.services.backends.linger import keep_jobs
 from workbench.store.db.rows import TargetRef
 from workbench.store.queries.jobs import transitions
 
@@ -457,7 +457,7 @@ def test_a_search_tries_all_its_trials_with_the_laptop_off(box: Box, ground: Gro
 
 def switch_on(user: User, address: str) -> list[str]:
     """Have the host start what waits there when it starts; return what was done."""
-    done = linger(BackendOptions("box", "ssh", address))
+    done = keep_jobs(BackendOptions("box", "ssh", address)).sentences()
     (script,) = user.home.glob(".fabric/*/*/resume.sh")
     assert f"`@reboot sh {script}`" in done[-1], "what a crontab of a host without systemd has"
     return done

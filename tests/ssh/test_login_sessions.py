@@ -192,8 +192,13 @@ def test_a_job_that_waits_starts_with_the_host_after_a_power_cut(
         fabric("kill", job)
         until(lambda job=job: row(home, job).state is State.HALTED, lambda job=job: str(row(home, job)))  # type: ignore[misc]
 
-    fabric("backend", "remove", "lab", "--purge")
-    assert not systemd_host.runs("test", "-e", unit)
+    for words, is_there in (
+        (("linger", "lab", "--off"), False),
+        (("linger", "lab"), True),
+        (("remove", "lab", "--purge"), False),
+    ):
+        fabric("backend", *words)
+        assert systemd_host.runs("test", "-e", unit) is is_there
 
 
 def test_a_host_without_systemd_needs_no_lingering(box: Box, fabric: Fabric) -> None:

@@ -208,6 +208,7 @@ Document = (
     | machines.InventoryDocument
     | machines.QueueDocument
     | machines.RoleDocument
+    | machines.LingerDocument
     | machines.ImagesDocument
     | machines.ImageSentDocument
     | machines.ControllerDocument

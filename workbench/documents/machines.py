@@ -92,6 +92,17 @@ class RoleDocument(TypedDict):
     """A Role and a RoleBinding of Kubernetes."""
 
 
+class LingerDocument(TypedDict):
+    """What a host keeps of a person's jobs: `fabric backend linger --json`."""
+
+    schema: Literal["fabric.linger/1"]
+    name: str
+    script: str | None
+    """What has that which waits there start with the machine; null where nothing has."""
+    unit: str | None
+    """The unit of the person's systemd that runs the script; null where they have to run it with the machine."""
+
+
 class ImagesDocument(TypedDict):
     """The images that `fabric image load` loaded."""
 

@@ -15,6 +15,9 @@ WAITER_LOG = "waiter.log"
 RESUME_SCRIPT = "resume.sh"
 """In a home's folder, where its owner wants what waits to be kept: what is run when the machine has started."""
 
+WAITING_FOLDER = "waiting"
+"""In a home's folder: one file for each attempt that waits, where they are kept."""
+
 SECRETS_AT_HOST = "secrets_at_host"
 """The key of a ticket that says that the values of its secrets may lie on the host's disk while it waits."""
 

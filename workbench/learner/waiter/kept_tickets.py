@@ -21,10 +21,7 @@ from workbench.learner.journal import state
 from workbench.learner.platform import system
 from workbench.learner.platform.errors import Failure
 from workbench.learner.platform.files import Upload
-from workbench.learner.queue.home_waiter import LAPTOP, RESUME_SCRIPT, SECRETS_AT_HOST
-
-FOLDER = "waiting"
-"""In a home's folder: one file for each attempt that waits."""
+from workbench.learner.queue.home_waiter import LAPTOP, RESUME_SCRIPT, SECRETS_AT_HOST, WAITING_FOLDER
 
 _FORMAT = 1
 
@@ -49,7 +46,7 @@ class KeptTickets:
     """
 
     def __init__(self, folder: str, argv: Sequence[str]) -> None:
-        self._folder = os.path.join(folder, FOLDER)
+        self._folder = os.path.join(folder, WAITING_FOLDER)
         self._script = os.path.join(folder, RESUME_SCRIPT)
         self._argv = argv
         self._is_named = False

@@ -55,6 +55,7 @@ Linger = Annotated[
         help="Have the host keep your jobs: after your last session, and what waits over a restart (systemd).",
     ),
 ]
+Off = Annotated[bool, typer.Option("--off", help="Have it start nothing any more after a restart.")]
 Purge = Annotated[bool, typer.Option("--purge", help="Also remove everything that this home has there.")]
 Places = Annotated[
     list[str] | None,
@@ -124,11 +125,10 @@ def add(
     """Add a backend under a name to the user's configuration file.
 
     It is tested first, and the findings are printed. An unknown host key is shown for you to accept.
-    --linger has the host keep your jobs: it runs `loginctl enable-linger` there, for hosts that end all that runs in a
-    session with it, and writes a unit of your systemd that starts what waits there when the machine has started.
+    --linger does what `fabric backend linger` does.
     """
     from workbench.config import add_backend
-    from workbench.services.backends.linger import linger as keep_jobs
+    from workbench.services.backends.linger import keep_jobs
     from workbench.services.backends.setup import new_backend, parse_settings
 
     if linger and untested:
@@ -143,12 +143,43 @@ def add(
 
         found = reach(options, HostKeyPrompt(accept_key))
         if linger:
-            for text in keep_jobs(options):
+            for text in keep_jobs(options).sentences():
                 narrate(text)
             found = reach(options, HostKeyPrompt(accept_key))
         print_findings(found)
     add_backend(name, options.type, address, dict(options.options))
     narrate(f"added {name}; `fabric backend test {name}` tests it, `fabric run --backend {name}` uses it")
+
+
+@command(
+    "linger",
+    "fabric backend linger lab",
+    "fabric backend linger lab --off",
+    "fabric backend linger lab --json",
+)
+def linger(name: BackendName, off: Off = False, json: Json = False) -> None:
+    """Have a host keep your jobs: after your last session there, and what waits there over a restart.
+
+    It runs `loginctl enable-linger` there, for hosts that end all that runs in a session with it, and writes a unit of
+    your systemd there that starts what waits when the machine has started. Without systemd it prints a line for your
+    crontab. --off removes the unit, and what was kept for it; that you linger stays.
+    """
+    from workbench.services.backends.linger import Kept, keep_jobs, start_nothing
+    from workbench.services.backends.placement import backend_options
+
+    options = backend_options(name)
+    if off:
+        start_nothing(options)
+    kept = Kept(has_systemd=True) if off else keep_jobs(options)
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        print_document(kept.document(options.name))
+    elif off:
+        narrate("what waits there waits for you after a restart of it")
+    else:
+        for text in kept.sentences():
+            narrate(text)
 
 
 @command("remove", "fabric backend remove gpubox", "fabric backend remove gpubox --purge")
@@ -286,6 +317,6 @@ def print_findings(findings: Sequence[Finding]) -> None:
 backend = Family(
     "backend",
     "List, add, remove and test backends, and log in to them.",
-    (list_, add, remove, test, login, role),
+    (list_, add, remove, test, linger, login, role),
     default="list",
 )
