@@ -256,3 +256,39 @@ def test_a_reason_names_when_enough_is_free_by_the_holders_max_runtime(fabric: F
 
     until(lambda: "; enough is free by about " in str(waiting(fabric)[0]["reason"]), "the time in the reason")
     fabric("kill", "long", "next")
+
+
+def test_all_that_wait_with_a_label_are_changed_and_those_that_run_are_left(
+    fabric: Fabric, end: Path, home: Home
+) -> None:
+    for name in ("d", "e"):
+        fabric("run", "-d", "--name", name, "--gpus", "2", "--label", "team=vision", "--", "true")
+    until(lambda: ranks(fabric) == ["a", "b", "c", "d", "e"], lambda: str(ranks(fabric)))
+
+    said = fabric("queue", "set", "--label", "team=vision", "priority=70").stderr
+
+    assert [line.split()[1] for line in said.splitlines()] == ["d:", "e:"]
+    until(lambda: ranks(fabric) == ["d", "e", "a", "b", "c"], lambda: str(ranks(fabric)))
+    assert (
+        "no job that waits matches" in fabric("queue", "set", "--where", "name:first", "priority=70").stderr
+    )
+    refused = fabric("queue", "set", "first", "--label", "team=vision", "priority=20", expect=64).stderr
+    assert "does not wait for its turn" in refused
+    assert ranks(fabric) == ["d", "e", "a", "b", "c"]
+    end.touch()
+    until(lambda: started(home) == ["first", "d", "e", "a", "b", "c"], lambda: str(started(home)))
+
+
+def test_a_search_is_given_a_weight_by_its_name(fabric: Fabric, end: Path) -> None:
+    (fabric.folder / "search.yml").write_text(
+        "name: lr\ngpus: 2\nframework:\n  command: echo loss=1\n"
+        "search: {method: grid, metric: loss, params: {x: {choice: [1, 2]}}}\n"
+    )
+    fabric("run", "-d", "search.yml")
+    until(lambda: "lr-1" in ranks(fabric), lambda: str(ranks(fabric)))
+
+    said = fabric("queue", "set", "lr", "weight=2", "priority=80").stderr
+
+    assert "lr: priority 80, weight 2" in said
+    until(lambda: "lr" in str(ranks(fabric)[0]), lambda: str(ranks(fabric)))
+    end.touch()

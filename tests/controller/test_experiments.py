@@ -20,11 +20,13 @@ from tests.support.real_jobs import Ground
 from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
 from workbench.controller.runtime.secrets import read_secrets, write_secrets
-from workbench.errors import InputMissing, UnknownName
+from workbench.errors import InputMissing, UnknownName, UsageError
 from workbench.job import State, new_job_id
 from workbench.learner.journal.launch_document import AUTO
 from workbench.metrics import ingest
 from workbench.paths import Home
+from workbench.services.control.requests import QueueChange, change_searches
+from workbench.services.follow.wait import wait_for_answers
 from workbench.services.submit.experiments import kill_experiment
 from workbench.services.submit.trials_ahead import with_trials_ahead
 from workbench.spec import EvaluationMetrics, Framework, JobSpec, spec_to_json
@@ -38,10 +40,12 @@ from workbench.store.queries.experiments import (
     experiment,
     trials,
 )
-from workbench.store.queries.jobs import job, list_jobs, transitions
+from workbench.store.queries.home_queue import waiting_jobs
+from workbench.store.queries.jobs import detail, job, list_jobs, transitions
 from workbench.store.queries.metric_values import metric_names
 from workbench.store.updates.deletion import mark_deleted
 from workbench.store.updates.experiments import (
+    catch_up_experiment,
     insert_experiment,
     new_experiment_id,
     record_event,
@@ -950,6 +954,61 @@ def test_a_search_that_is_paused_goes_on_from_its_checkpoints(ground: Ground, tm
     for job_id in jobs:
         assert ground.row(job_id).attempt == 2
         assert "starts after 0" not in ground.output(job_id, attempt=2)
+
+
+def test_trials_that_are_made_later_have_the_priority_and_weight_that_a_search_was_given(
+    own_ground: Ground, tmp_path: Path
+) -> None:
+    ground = own_ground
+    config = {**RANDOM, "max_trials": 3, "max_concurrent": 1}
+    experiment_id = search(ground, config, going_on(tmp_path / "go"), priority=40)
+    until(lambda: list_jobs(ground.store))
+    ground.reaches(list_jobs(ground.store)[0].id, State.PROCESSING)
+
+    asked = change_searches(
+        ground.store, [row_of(ground, experiment_id)], QueueChange(70, weight=2), origin="cli"
+    )
+
+    assert asked == {}, "none of its trials waits"
+    change_searches(ground.store, [row_of(ground, experiment_id)], QueueChange(weight=3), origin="cli")
+    end_all(ground.home)
+    ground.store.execute("DROP TABLE reordered_experiments")
+    ground.store.execute("DELETE FROM experiments")
+    ground.store.execute("DELETE FROM trials")
+    catch_up_experiment(ground.store, experiment_id)  # as a rebuild from files does
+    (tmp_path / "go").touch()
+    ensure_controller(ground.home)
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    specs = [detail(ground.store, one.job_id).spec for one in trials(ground.store, experiment_id)]
+    assert [(spec.priority, spec.weight) for spec in specs] == [(40, 1.0), (70, 3.0), (70, 3.0)]
+
+
+def test_trials_that_wait_get_the_priority_that_their_search_is_given(
+    own_ground: Ground, tmp_path: Path
+) -> None:
+    ground = own_ground
+    experiment_id, jobs = search_ahead(ground, f"until [ -e {tmp_path}/go ]; do sleep 0.05; done")
+
+    asked = change_searches(ground.store, [row_of(ground, experiment_id)], QueueChange(70), origin="cli")
+
+    assert {row.id for row in asked.values()} == set(jobs[1:])
+    wait_for_answers(ground.store, asked)
+    waiting = {one.row.id: one.stands.priority for one in waiting_jobs(ground.store)}
+    assert waiting == dict.fromkeys(jobs[1:], 70)
+    (tmp_path / "go").touch()
+    is_whole(ground, experiment_id)
+
+
+def test_a_search_that_is_over_or_has_no_such_setting_is_not_changed(own_ground: Ground) -> None:
+    ground = own_ground
+    experiment_id = search(ground, {**RANDOM, "max_trials": 1}, "echo loss=1", wakes=False)
+    row = row_of(ground, experiment_id)
+    with pytest.raises(UsageError, match="only a job has a time"):
+        change_searches(ground.store, [row], QueueChange(begin=""), origin="cli")
+    record_event(ground.store, experiment_id, {"do": "kill", "who": "me", "state": "KILLED", "reason": "x"})
+
+    with pytest.raises(UsageError, match="is over: none of its trials waits"):
+        change_searches(ground.store, [row], QueueChange(70), origin="cli")
 
 
 @pytest.mark.chaos

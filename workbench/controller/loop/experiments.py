@@ -66,6 +66,7 @@ from workbench.store.queries.experiments import (
     read_experiment_file,
     trial_job_ids,
     trials,
+    turns_of,
 )
 from workbench.store.queries.jobs import detail, job
 from workbench.store.queries.metric_values import find_series, metric_names, reported_names
@@ -681,7 +682,12 @@ class Experiments:
             if now is None or now.state != RUNNING:
                 forget_secrets(context.home, trial.job_id)
                 return None
-            detail = detail_of(JobId(trial.job_id), submission, document["who"])
+            turns = turns_of(context.store, active.id)
+            if turns.priority is not None:
+                spec = replace(spec, priority=turns.priority)
+            if turns.weight is not None:
+                spec = replace(spec, weight=turns.weight)
+            detail = detail_of(JobId(trial.job_id), replace(submission, spec=spec), document["who"])
             row = insert_job(context.store, detail, who=document["who"], origin="controller")
             if missing:
                 add_note(context.store, row.id, missing)

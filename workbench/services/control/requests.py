@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from workbench.store.db.database import Store
-    from workbench.store.db.rows import JobRow
+    from workbench.store.db.rows import JobRow, TargetRef
+    from workbench.store.queries.experiments import ExperimentRow
     from workbench.store.queries.home_queue import QueuePosition, WaitingJob
 
 StopKind = Literal["halt", "kill"]
@@ -297,13 +298,17 @@ def change(store: Store, jobs: Sequence[JobRow], asked: QueueChange, *, origin: 
             and gets a weight.
     """
     with store.atomic():
+        requests = _change(store, jobs, asked, origin)
+    _wake(store, requests)
+    return requests
+
+
+def _change(store: Store, jobs: Sequence[JobRow], asked: QueueChange, origin: str) -> dict[int, JobRow]:
+    with store.atomic():
         known = _by_id(store)
         for row in jobs:
             _check_waiting(store, row, known)
-            if asked.priority is not None:
-                _check_priority(row, asked.priority)
-            if asked.weight is not None:
-                _check_weight(row)
+            _check_target(f"{short_id(row.id)} {row.name}", row.target, asked)
         places: dict[str, tuple[WaitingJob, QueuePosition]] = {}
         for row in jobs:
             one = known[row.id]
@@ -311,9 +316,61 @@ def change(store: Store, jobs: Sequence[JobRow], asked: QueueChange, *, origin: 
             weight = one.stands.weight if asked.weight is None else asked.weight
             begin = one.stands.begin if asked.begin is None else asked.begin
             places[row.id] = (one, replace(one.stands, priority=priority, weight=weight, begin=begin))
-        requests = _ask(store, places, dict.fromkeys(places, asked.text), origin)
+        return _ask(store, places, dict.fromkeys(places, asked.text), origin)
+
+
+def change_searches(
+    store: Store, searches: Sequence[ExperimentRow], asked: QueueChange, *, origin: str
+) -> dict[int, JobRow]:
+    """Have the trials of searches wait with another priority or weight, those that are made later, too.
+
+    Returns:
+        The requests for trials that wait now by their ids, with their jobs.
+
+    Raises:
+        UsageError: a search is over, its trials wait in a cluster that takes no such change, or a time was asked for.
+        HomeNotBound: the home is a copy, or was moved.
+    """
+    from workbench.store.db.home_folder import require_home
+    from workbench.store.db.rows import TargetRef
+    from workbench.store.queries.experiments import (
+        experiment,
+        read_experiment_file,
+        short_experiment_id,
+        trial_job_ids,
+    )
+    from workbench.store.updates.experiments import catch_up_experiment, record_event
+    from workbench.store.updates.jobs import who_am_i
+
+    if not searches:
+        return {}
+    require_home(store.home)
+    if asked.begin is not None:
+        raise UsageError(
+            f"{searches[0].name} is a search, and only a job has a time from which on it may begin",
+            hint="`fabric experiment pause` has a search begin no more trials, and `resume` has it go on",
+        )
+    event = {"do": "reorder", "who": who_am_i(), "priority": asked.priority, "weight": asked.weight}
+    with store.atomic():
+        for each in searches:
+            catch_up_experiment(store, each.id)
+            now = experiment(store, each.id)
+            which = f"{short_experiment_id(each.id)} {each.name}"
+            if now is None or not now.is_open:
+                raise UsageError(f"{which} is over: none of its trials waits")
+            _check_target(which, TargetRef(**read_experiment_file(store.home, each.id)["place"]), asked)
+            record_event(store, each.id, dict(event))
+        known = _by_id(store)
+        ids = [one for each in searches for one in trial_job_ids(store, each.id) if one in known]
+        requests = _change(store, [known[one].row for one in ids], asked, origin)
     _wake(store, requests)
     return requests
+
+
+def waiting_among(store: Store, rows: Sequence[JobRow]) -> list[JobRow]:
+    """Return those of some jobs that wait for their turn."""
+    known = _by_id(store)
+    return [row for row in rows if row.id in known]
 
 
 def move(store: Store, row: JobRow, side: Side, anchor: JobRow | None, *, origin: str) -> dict[int, JobRow]:
@@ -438,23 +495,20 @@ def _check_waiting(store: Store, row: JobRow, known: Mapping[str, WaitingJob]) -
     )
 
 
-def _check_priority(row: JobRow, priority: int) -> None:
-    """Refuse a priority that a job's launch would refuse."""
+def _check_target(which: str, target: TargetRef, asked: QueueChange) -> None:
+    """Refuse a priority that a job's launch would refuse there, and a weight where nothing comes of it."""
     from runners.registry import capabilities_of
     from runners.shared.unsupported import refused_priority
 
-    target = row.target
-    has_classes = bool(target.options.get("priority_classes"))
-    if refused := refused_priority(priority, capabilities_of(target.runner), has_classes=has_classes):
-        problem, _, hint = refused.partition("; ")
-        raise UsageError(f"{short_id(row.id)} {row.name}: {problem}", hint=hint)
-
-
-def _check_weight(row: JobRow) -> None:
-    """Refuse a weight where nothing comes of it."""
-    if row.target.type == "kubernetes":
+    if asked.priority is not None:
+        has_classes = bool(target.options.get("priority_classes"))
+        capabilities = capabilities_of(target.runner)
+        if refused := refused_priority(asked.priority, capabilities, has_classes=has_classes):
+            problem, _, hint = refused.partition("; ")
+            raise UsageError(f"{which}: {problem}", hint=hint)
+    if asked.weight is not None and target.type == "kubernetes":
         raise UsageError(
-            f"{short_id(row.id)} {row.name} is for a cluster, which knows no weights",
+            f"{which} is for a cluster, which knows no weights",
             hint="its scheduler orders pods by their PriorityClass: priority=N, where the backend has priority_classes",
         )
 

@@ -334,6 +334,11 @@ CREATE TABLE IF NOT EXISTS annotated_experiments (
   note TEXT NOT NULL DEFAULT '',
   tags TEXT NOT NULL DEFAULT '[]'
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS reordered_experiments (  -- whose trials come in other turns than was submitted
+  id TEXT PRIMARY KEY,
+  priority INTEGER,
+  weight REAL
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS deleted_experiments (  -- whose deletion is under way
   id TEXT PRIMARY KEY,
   who TEXT NOT NULL

@@ -120,6 +120,14 @@ class ExperimentAnnotations:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialTurns:
+    """What a person has changed of the turns of a search's trials since it was submitted; None is as submitted."""
+
+    priority: int | None = None
+    weight: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TrialRow:
     """One trial of a search."""
 
@@ -271,6 +279,14 @@ def annotations_of(store: Store, experiment_id: str) -> ExperimentAnnotations:
         return ExperimentAnnotations()  # nothing was written since an older version
     found = store.row("SELECT note, tags FROM annotated_experiments WHERE id = ?", (experiment_id,))
     return ExperimentAnnotations(found[0], tuple(json.loads(found[1]))) if found else ExperimentAnnotations()
+
+
+def turns_of(store: Store, experiment_id: str) -> TrialTurns:
+    """Return what was changed of the turns of a search's trials."""
+    if store.row("SELECT 1 FROM sqlite_master WHERE name = 'reordered_experiments'") is None:
+        return TrialTurns()  # nothing was written since an older version
+    found = store.row("SELECT priority, weight FROM reordered_experiments WHERE id = ?", (experiment_id,))
+    return TrialTurns(*found) if found else TrialTurns()
 
 
 def may_go_on(state: str, job: JobRow | None) -> bool:

@@ -37,6 +37,8 @@ from workbench.store.queries.experiments import (
 _ID_LENGTH: Final = 9
 FORMAT: Final = 1
 _DELETED_OR_NOT: Final = ("delete", "continue")
+_KINDS: Final = ("archived", "annotated", "reordered", "deleted")
+"""What a search can be, each with a table of its own."""
 
 
 def new_experiment_id() -> str:
@@ -135,7 +137,7 @@ def remove_experiment(store: Store, experiment_id: str) -> Path:
         raise write_failure(error, folder) from error
     with store.atomic():
         store.execute("DELETE FROM trials WHERE experiment = ?", (experiment_id,))
-        for table in ("experiments", "archived_experiments", "annotated_experiments", "deleted_experiments"):
+        for table in ("experiments", *(f"{kind}_experiments" for kind in _KINDS)):
             store.execute(f"DELETE FROM {table} WHERE id = ?", (experiment_id,))
     return leftover
 
@@ -204,6 +206,13 @@ def _apply(store: Store, experiment_id: str, event: Mapping[str, Any], end: int)
         store.execute(
             "UPDATE annotated_experiments SET note = coalesce(?, note), tags = coalesce(?, tags) WHERE id = ?",
             (event.get("note"), tags, experiment_id),
+        )
+    elif event["do"] == "reorder":
+        store.execute("INSERT OR IGNORE INTO reordered_experiments (id) VALUES (?)", (experiment_id,))
+        store.execute(
+            "UPDATE reordered_experiments SET priority = coalesce(?, priority), weight = coalesce(?, weight)"
+            " WHERE id = ?",
+            (event.get("priority"), event.get("weight"), experiment_id),
         )
     elif event["do"] == "note":
         # Of one that is paused or being ended the reason says why.

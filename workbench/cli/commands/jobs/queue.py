@@ -8,7 +8,7 @@ import typer
 
 from workbench.cli.framework.completion import open_job_names
 from workbench.cli.framework.declare import Family, command
-from workbench.cli.framework.options import Backend, Json
+from workbench.cli.framework.options import Backend, Json, Labelled, MatchingJobs
 from workbench.errors import UsageError
 from workbench.job import short_id
 from workbench.terminal.console import narrate, width
@@ -25,9 +25,9 @@ SIDES = {"ahead": "ahead of", "behind": "behind"}
 JobsAndSettings = Annotated[
     list[str],
     typer.Argument(
-        metavar="JOB... KEY=VALUE...",
-        help="Jobs that wait, and what is set: priority=N (0 to 100, larger goes first), weight=N (0.01 to 1000),"
-        " begin=TIME (22:00, +2h, now).",
+        metavar="[JOB]... KEY=VALUE...",
+        help="Jobs that wait, or searches, and what is set: priority=N (0 to 100, larger goes first), weight=N (0.01"
+        " to 1000), begin=TIME (22:00, +2h, now).",
         autocompletion=open_job_names,
     ),
 ]
@@ -69,25 +69,40 @@ def list_waiting(backend: Backend = "", json: Json = False) -> int:
     "fabric queue set digits priority=70",
     "fabric queue set digits other priority=20",
     "fabric queue set digits weight=2",
+    "fabric queue set --label sweep=lr weight=2",
     "fabric queue set digits begin=22:00",
     "fabric queue set digits begin=now",
 )
-def set_keys(jobs: JobsAndSettings, json: Json = False) -> int:
+def set_keys(
+    jobs: JobsAndSettings, label: Labelled = "", where: MatchingJobs = None, json: Json = False
+) -> int:
     """Give jobs that wait another priority, weight or time.
 
     The order changes at once, and the job's history says who asked. weight=N is the part of your GPUs that the job's
     sweep or search gets, or the job by itself, where the host's policy is fair_share. begin=TIME takes what run --begin
-    takes. Exit code 65: the priority or weight is out of range, or the time is none.
+    takes. Of a search, or an array, all trials that wait get it, and those that are made later; with --label and
+    --where those that wait. Exit code 65: the priority or weight is out of range, or the time is none.
     """
-    from workbench.services.control.requests import change, parse_change
-    from workbench.services.control.select import JobSelector, select
+    from workbench.services.control.requests import change, change_searches, parse_change, waiting_among
+    from workbench.services.control.select import JobSelector, select_all
     from workbench.services.open_store import store_of
+    from workbench.store.queries.experiments import short_experiment_id
 
     names = tuple(word for word in jobs if "=" not in word)
     asked = parse_change([word for word in jobs if "=" in word])
     with store_of(names[0] if names else "", steers=True) as store:
-        rows = select(store, JobSelector(names))
-        _wait(store, change(store, rows, asked, origin=ORIGIN))
+        selection = select_all(store, JobSelector(names, label, tuple(where or ()), only_open=True))
+        # Those that are named have to wait; of the others those that do are meant.
+        named = select_all(store, JobSelector(names)).jobs if names else ()
+        others = [row for row in selection.jobs if row not in named]
+        rows = (*named, *waiting_among(store, others))
+        if not rows and not selection.searches:
+            narrate("no job that waits matches")
+        requests = change_searches(store, selection.searches, asked, origin=ORIGIN)
+        _wait(store, requests | change(store, rows, asked, origin=ORIGIN))
+        if not json:
+            for each in selection.searches:
+                narrate(f"{short_experiment_id(each.id)} {each.name}: {asked.text}")
         return _report(store, rows, asked.text, json)
 
 
