@@ -265,9 +265,9 @@ def test_all_that_wait_with_a_label_are_changed_and_those_that_run_are_left(
         fabric("run", "-d", "--name", name, "--gpus", "2", "--label", "team=vision", "--", "true")
     until(lambda: ranks(fabric) == ["a", "b", "c", "d", "e"], lambda: str(ranks(fabric)))
 
-    said = fabric("queue", "set", "--label", "team=vision", "priority=70").stderr
+    printed = fabric("queue", "set", "--label", "team=vision", "priority=70").stderr
 
-    assert [line.split()[1] for line in said.splitlines()] == ["d:", "e:"]
+    assert [line.split()[1] for line in printed.splitlines()] == ["d:", "e:"]
     until(lambda: ranks(fabric) == ["d", "e", "a", "b", "c"], lambda: str(ranks(fabric)))
     assert (
         "no job that waits matches" in fabric("queue", "set", "--where", "name:first", "priority=70").stderr
@@ -287,8 +287,8 @@ def test_a_search_is_given_a_weight_by_its_name(fabric: Fabric, end: Path) -> No
     fabric("run", "-d", "search.yml")
     until(lambda: "lr-1" in ranks(fabric), lambda: str(ranks(fabric)))
 
-    said = fabric("queue", "set", "lr", "weight=2", "priority=80").stderr
+    printed = fabric("queue", "set", "lr", "weight=2", "priority=80").stderr
 
-    assert "lr: priority 80, weight 2" in said
+    assert "lr: priority 80, weight 2" in printed
     until(lambda: "lr" in str(ranks(fabric)[0]), lambda: str(ranks(fabric)))
     end.touch()
