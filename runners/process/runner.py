@@ -34,6 +34,7 @@ from runners.shared.host_facts import HostFacts, read_host_facts
 from runners.shared.learner_status import followed_by, is_waiting
 from workbench.errors import FabricError, NotRunning, RunnerError
 from workbench.learner.host.learners import is_over
+from workbench.learner.queue.home_waiter import kept_file
 from workbench.paths import AttemptFolder, JobFolder, LearnerFolder
 
 if TYPE_CHECKING:
@@ -202,7 +203,8 @@ class ProcessRunner(Runner):
         folder = self._folder(attempt)
         secrets = self._host.call("secret_folder")
         self._withdraw(attempt)
-        paths = [] if self._host.here else [str(folder.path)]
+        kept = kept_file(str(self._site().home.path), attempt.job_id, attempt.attempt)
+        paths = [] if self._host.here else [str(folder.path), kept]
         for number in range(1, attempt.learners + 1):
             self._end(LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number))
             stem = secrets_stem(secrets, attempt, number)

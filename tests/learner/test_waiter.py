@@ -1212,9 +1212,11 @@ def test_a_job_that_lacks_its_secrets_is_halted(home: WaitingHome, busy: leases.
     restart(home, resumes)
     until(lambda: job.state().get("stall"), lambda: f"{job.state()}")
 
+    assert kept(home) == [f"{job.id}-1.json"]
     home.operations.call("ask_to_stop", {"folder": str(job.folder()), "request": {"kind": "halt"}})
 
     assert job.until_over()["stopped"] == "halt"
+    assert kept(home) == [], "it may hold secrets, and no other waiter may come"
 
 
 def test_secrets_are_kept_where_the_backend_says_so(

@@ -182,24 +182,29 @@ def _read_status(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, An
     }
 
 
-def end_unkept(folder: str, request: Mapping[str, Any]) -> None:
+def end_unkept(folder: str, request: Mapping[str, Any]) -> bool:
     """Record a stop as the end of a learner that was handed over, where its waiter is gone: nobody else does.
+
+    Returns:
+        Whether it has ended by that.
 
     Raises:
         OSError: its folder takes nothing.
     """
     lock = take_lock(folder) if request.get("kind") in ("halt", "kill") else None
     if lock is None:
-        return
+        return False
     try:
         found = read(folder)
         if not found.get("waiting") or is_kept(found):
-            return
+            return False
         kind = "kill" if request.get("kind") == "kill" else "halt"
         file = StateFile(folder, found)
         file.end_unbegun(reasons.of_stop(kind, str(request.get("by") or "")), kind)
-        if file.write(durable=True):
+        is_written = file.write(durable=True)
+        if is_written:
             file.clear()
+        return is_written
     finally:
         os.close(lock)
 

@@ -8,6 +8,7 @@ this one.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -267,7 +268,17 @@ def _ask_to_stop(folder: str, request: Dict[str, Any]) -> None:
         from workbench.learner.queue.channel import poke
 
         poke(str(found["home"]))
-        learners.end_unkept(folder, request)
+        if learners.end_unkept(folder, request):
+            _forget_kept(folder, found)
+
+
+def _forget_kept(folder: str, status: Mapping[str, Any]) -> None:
+    """Remove what is kept of an attempt that waited and has ended without a waiter; it may hold secrets."""
+    from workbench.learner.queue.home_waiter import kept_file
+
+    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(folder))))
+    with contextlib.suppress(OSError):
+        os.unlink(kept_file(home, str(status.get("job")), int(status.get("attempt") or 0)))
 
 
 def _withdraw(home: str, job: str, attempt: int) -> None:

@@ -28,6 +28,11 @@ UNANSWERED = "unanswered"
 """The kind of failure after which nobody knows whether the waiter has the attempt."""
 
 
+def kept_file(folder: str, job: str, attempt: int) -> str:
+    """Return the file in a home's folder in which an attempt that waits is kept, where it is."""
+    return os.path.join(folder, WAITING_FOLDER, "%s-%d.json" % (job, attempt))
+
+
 class HomeWaiter:
     """The waiter of a home at this host.
 

@@ -21,7 +21,13 @@ from workbench.learner.journal import state
 from workbench.learner.platform import system
 from workbench.learner.platform.errors import Failure
 from workbench.learner.platform.files import Upload
-from workbench.learner.queue.home_waiter import LAPTOP, RESUME_SCRIPT, SECRETS_AT_HOST, WAITING_FOLDER
+from workbench.learner.queue.home_waiter import (
+    LAPTOP,
+    RESUME_SCRIPT,
+    SECRETS_AT_HOST,
+    WAITING_FOLDER,
+    kept_file,
+)
 
 _FORMAT = 1
 
@@ -46,6 +52,7 @@ class KeptTickets:
     """
 
     def __init__(self, folder: str, argv: Sequence[str]) -> None:
+        self._home_folder = folder
         self._folder = os.path.join(folder, WAITING_FOLDER)
         self._script = os.path.join(folder, RESUME_SCRIPT)
         self._argv = argv
@@ -91,12 +98,15 @@ class KeptTickets:
             "secrets": dict(secrets) if keeps_secrets else {},
             "needs_secrets": bool(secrets) and not keeps_secrets,
         }
-        _write(self._path(str(ticket["job"]), int(ticket["attempt"])), json.dumps(document) + "\n")
+        _write(
+            kept_file(self._home_folder, str(ticket["job"]), int(ticket["attempt"])),
+            json.dumps(document) + "\n",
+        )
 
     def forget(self, job: str, attempt: int) -> None:
         """Keep an attempt no more: it begins now, or has ended."""
         with contextlib.suppress(OSError):
-            os.unlink(self._path(job, attempt))
+            os.unlink(kept_file(self._home_folder, job, attempt))
             _synchronise(self._folder)
 
     def read(self) -> List[KeptTicket]:
@@ -111,9 +121,6 @@ class KeptTickets:
             with contextlib.suppress(OSError):
                 os.unlink(path)
         return sorted(found, key=lambda kept: kept.number)
-
-    def _path(self, job: str, attempt: int) -> str:
-        return os.path.join(self._folder, "%s-%d.json" % (job, attempt))
 
 
 def show_missing_secrets(ticket: Mapping[str, Any]) -> None:
