@@ -150,9 +150,10 @@ def _opened(options: BackendOptions) -> Host:
             "jobs that wait on this machine start again with the next fabric command here",
             hint="`fabric doctor` says whether they outlive your session",
         )
-    opened = open_backend(options).open()
+    opened = None if options.type == "kubernetes" else open_backend(options).open()
     if not isinstance(opened, Host):
-        opened.close()
+        if opened is not None:
+            opened.close()
         raise UsageError(
             f"{options.name} is a cluster: pods run without a session, and wait there by themselves"
         )
