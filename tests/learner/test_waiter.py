@@ -1171,9 +1171,7 @@ def test_who_launches_anew_has_decided_and_what_was_kept_is_forgotten(
     assert kept(home) == [f"{other.id}-1.json"]
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{", "[]", '{"format": 1}', '{"format": 9}', '{"format": 1, "ticket": 3}']
-)
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 1}', '{"format": 1, "ticket": 3}'])
 def test_a_kept_file_that_is_garbage_keeps_nobody_from_waiting(
     home: WaitingHome, busy: leases.Lease, resumes: Path, content: str
 ) -> None:
@@ -1184,6 +1182,33 @@ def test_a_kept_file_that_is_garbage_keeps_nobody_from_waiting(
 
     until(lambda: job.waits, lambda: f"{job.state()}")
     assert kept(home) == [f"{job.id}-1.json"]
+
+
+def test_what_a_newer_fabric_keeps_is_left_to_it(
+    home: WaitingHome, busy: leases.Lease, resumes: Path
+) -> None:
+    job = home.wait(gpus=2)
+    (home.folder / "waiting" / "a-1.json").write_text('{"format": 9}')
+
+    restart(home, resumes)
+
+    until(lambda: job.waits, lambda: f"{job.state()}")
+    assert kept(home) == ["a-1.json", f"{job.id}-1.json"]
+
+
+def test_nothing_is_kept_any_more_once_that_is_switched_off(
+    home: WaitingHome, busy: leases.Lease, resumes: Path
+) -> None:
+    job = home.wait(gpus=2)
+
+    resumes.unlink()
+    remove_folder(home.folder / "waiting")
+    home.turns(handed_over=[{"job": job.id, "priority": 90, "position": 0.0, "tries": 0, "weight": 1.0}])
+
+    assert kept(home) == []
+    busy.release()
+    assert job.until_over()["exit_code"] == 0
+    assert kept(home) == []
 
 
 def test_secrets_are_not_kept_and_the_job_says_where_they_are(

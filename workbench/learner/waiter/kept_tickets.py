@@ -110,16 +110,20 @@ class KeptTickets:
             _synchronise(self._folder)
 
     def read(self) -> List[KeptTicket]:
-        """Return what was kept and is still to begin, in its order; files of others are removed."""
+        """Return what was kept and is still to begin, in its order; files of others are removed.
+
+        Those of a newer fabric are left to its waiter.
+        """
         found: List[KeptTicket] = []
         for name in _names(self._folder):
             path = os.path.join(self._folder, name)
-            kept = _kept(path)
+            document = read_object(path) or {}
+            kept = _kept(document)
             if kept is not None:
                 found.append(kept)
-                continue
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+            elif not _is_newer(document):
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
         return sorted(found, key=lambda kept: kept.number)
 
 
@@ -145,18 +149,22 @@ def show_missing_secrets(ticket: Mapping[str, Any]) -> None:
             os.close(lock)
 
 
-def _kept(path: str) -> Optional[KeptTicket]:
-    """Return what a file keeps; None where that is nothing to go by any more."""
-    found = read_object(path)
-    if found is None or found.get("format") != _FORMAT:
+def _kept(document: Mapping[str, Any]) -> Optional[KeptTicket]:
+    """Return what a document keeps; None where that is nothing to go by any more."""
+    if document.get("format") != _FORMAT:
         return None
     try:
-        ticket, secrets = dict(found["ticket"]), dict(found["secrets"])
-        if _launches(ticket) != found["launches"]:
+        ticket, secrets = dict(document["ticket"]), dict(document["secrets"])
+        if _launches(ticket) != document["launches"]:
             return None
-        return KeptTicket(int(found["number"]), ticket, secrets, bool(found["needs_secrets"]))
+        return KeptTicket(int(document["number"]), ticket, secrets, bool(document["needs_secrets"]))
     except (OSError, KeyError, TypeError, ValueError):
         return None
+
+
+def _is_newer(document: Mapping[str, Any]) -> bool:
+    found = document.get("format")
+    return isinstance(found, int) and found > _FORMAT
 
 
 def _launches(ticket: Mapping[str, Any]) -> List[List[int]]:

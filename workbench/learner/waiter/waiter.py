@@ -529,7 +529,7 @@ class Waiter:
 
     def _keep(self, attempt: WaitingAttempt) -> None:
         """Keep an attempt for the waiter after this one, where that is wanted; without room it waits all the same."""
-        if attempt.document is None:
+        if attempt.document is None or not self._kept.are_wanted:
             return
         try:
             self._kept.keep(attempt.document, attempt.secrets, attempt.number)
