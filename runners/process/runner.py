@@ -203,8 +203,10 @@ class ProcessRunner(Runner):
         folder = self._folder(attempt)
         secrets = self._host.call("secret_folder")
         self._withdraw(attempt)
-        kept = kept_file(str(self._site().home.path), attempt.job_id, attempt.attempt)
-        paths = [] if self._host.here else [str(folder.path), kept]
+        paths = []
+        if not self._host.here:
+            home = str(self._site().home.path)
+            paths += [str(folder.path), kept_file(home, attempt.job_id, attempt.attempt)]
         for number in range(1, attempt.learners + 1):
             self._end(LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number))
             stem = secrets_stem(secrets, attempt, number)

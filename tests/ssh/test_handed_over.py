@@ -91,6 +91,17 @@ def give(ground: Ground, user: User, command: str, *, gpus: int = 1, **keys: obj
     return job_id
 
 
+def container_waits(ground: Ground, box: Box, **options: str) -> tuple[str, str]:
+    """Return a job that holds the GPU, and a container behind it that notes its GPU and needs its secret."""
+    options = {"engine": "/var/run/docker.sock", **options}
+    target = TargetRef("box", "ssh", "container", address=box.address, options=options)
+    holder = ground.submit(HOLD, gpus=1)
+    ground.prints(holder, "ready")
+    command = "test ${#TOKEN} = 10 && echo $NVIDIA_VISIBLE_DEVICES > $RESULT_DIR/gpu"
+    secrets = {"TOKEN": "canary-7f3"}
+    return holder, give(ground, box.user, command, target=target, image=BUSYBOX, secret_values=secrets)
+
+
 def close_the_lid(box: Box, *grounds: Ground) -> None:
     """End the controllers, and let nobody in at the host any more."""
     for ground in grounds:
@@ -210,13 +221,7 @@ def test_a_container_that_waits_starts_with_its_gpu_and_secrets_with_the_laptop_
 ) -> None:
     monkeypatch.setenv("FABRIC_CONTAINER_GPUS", "environment")
     box, user = engine_box, engine_box.user
-    engine = {"engine": "/var/run/docker.sock"}
-    target = TargetRef("box", "ssh", "container", address=box.address, options=engine)
-    holder = ground.submit(HOLD, gpus=1)
-    ground.prints(holder, "ready")
-    command = "test ${#TOKEN} = 10 && echo $NVIDIA_VISIBLE_DEVICES > $RESULT_DIR/gpu"
-    secrets = {"TOKEN": "canary-7f3"}
-    job_id = give(ground, user, command, target=target, image=BUSYBOX, secret_values=secrets)
+    holder, job_id = container_waits(ground, box)
     close_the_lid(box, ground)
     let_go(user, ground, holder)
 
@@ -525,13 +530,7 @@ def test_a_container_that_waits_starts_after_a_restart_of_the_host_with_the_lapt
     monkeypatch.setenv("FABRIC_CONTAINER_GPUS", "environment")
     box, user = engine_box, engine_box.user
     switch_on(user, box.address)
-    options = {"engine": "/var/run/docker.sock", "secrets_at_host": "true"}
-    target = TargetRef("box", "ssh", "container", address=box.address, options=options)
-    holder = ground.submit(HOLD, gpus=1)
-    ground.prints(holder, "ready")
-    command = "test ${#TOKEN} = 10 && echo $NVIDIA_VISIBLE_DEVICES > $RESULT_DIR/gpu"
-    secrets = {"TOKEN": "canary-7f3"}
-    job_id = give(ground, user, command, target=target, image=BUSYBOX, secret_values=secrets)
+    _, job_id = container_waits(ground, box, secrets_at_host="true")
 
     lose_power(box, ground)
     start_again(user)

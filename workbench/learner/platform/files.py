@@ -270,12 +270,12 @@ def _open_up(folder: str) -> None:
 CHUNK_BYTES = 256 * 1024
 
 
-def write_files(files: Mapping[str, str], mode: int = 0o600) -> None:
-    """Write small files, each whole or not at all, their folders with them."""
+def write_files(files: Mapping[str, str], mode: int = 0o600, *, durable: bool = False) -> None:
+    """Write small files, each whole or not at all, their folders with them; ``durable`` is over a power cut, too."""
     for path, text in files.items():
         with Upload(path, "", mode) as upload:
-            upload.write(text.encode())
-            upload.finish(durable=False)
+            upload.write(text.encode("utf-8", "surrogateescape"))
+            upload.finish(durable=durable)
 
 
 class Upload:

@@ -19,8 +19,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from workbench.learner.host.learners import read_object
 from workbench.learner.journal import state
 from workbench.learner.platform import system
-from workbench.learner.platform.errors import Failure
-from workbench.learner.platform.files import Upload
+from workbench.learner.platform.files import write_files
 from workbench.learner.queue.home_waiter import (
     LAPTOP,
     RESUME_SCRIPT,
@@ -67,7 +66,8 @@ class KeptTickets:
         """Have this waiter be the one that is started with the machine; the newest agent is the last one to say so.
 
         Raises:
-            OSError: the disk is full, or cannot be written.
+            Failure: the disk is full, or cannot be written.
+            OSError: the same.
         """
         words = [f"{name}={value}" for name, value in sorted(os.environ.items())]
         text = (
@@ -78,14 +78,15 @@ class KeptTickets:
         if not self.are_wanted:
             return
         if system.read_text(self._script) != text:
-            _write(self._script, text)
+            write_files({self._script: text}, durable=True)
         self._is_named = True
 
     def keep(self, ticket: Mapping[str, Any], secrets: Mapping[str, str], number: int) -> None:
         """Keep an attempt that was handed over, or has other facts now; ``number`` orders those that are kept.
 
         Raises:
-            OSError: the disk is full, or cannot be written.
+            Failure: the disk is full, or cannot be written.
+            OSError: the same.
         """
         if not self._is_named:
             self.name_waiter()
@@ -98,10 +99,8 @@ class KeptTickets:
             "secrets": dict(secrets) if keeps_secrets else {},
             "needs_secrets": bool(secrets) and not keeps_secrets,
         }
-        _write(
-            kept_file(self._home_folder, str(ticket["job"]), int(ticket["attempt"])),
-            json.dumps(document) + "\n",
-        )
+        path = kept_file(self._home_folder, str(ticket["job"]), int(ticket["attempt"]))
+        write_files({path: json.dumps(document) + "\n"}, durable=True)
 
     def forget(self, job: str, attempt: int) -> None:
         """Keep an attempt no more: it begins now, or has ended."""
@@ -168,23 +167,9 @@ def _is_newer(document: Mapping[str, Any]) -> bool:
 
 
 def _launches(ticket: Mapping[str, Any]) -> List[List[int]]:
-    """Return what tells the launch documents of a ticket's learners from others of the same names."""
+    """Return the inode, time in nanoseconds and size in bytes of each learner's launch document."""
     paths = [os.path.join(str(one["folder"]), "launch.json") for one in ticket["learners"]]
     return [[found.st_ino, found.st_mtime_ns, found.st_size] for found in map(os.stat, paths)]
-
-
-def _write(path: str, text: str) -> None:
-    """Write a file that survives a power cut, for its owner alone.
-
-    Raises:
-        OSError: the disk is full, or cannot be written.
-    """
-    try:
-        with Upload(path, "", 0o600) as upload:
-            upload.write(text.encode("utf-8", "surrogateescape"))
-            upload.finish()
-    except Failure as error:
-        raise OSError(error.message) from error
 
 
 def _synchronise(folder: str) -> None:

@@ -225,7 +225,7 @@ class Waiter:
         """Have those wait again that waited when the machine, or the waiter before this one, went down."""
         try:
             self._kept.name_waiter()
-        except OSError as error:
+        except (Failure, OSError) as error:
             self._report(_sentence(error))
         for kept in self._kept.read():
             try:
@@ -533,7 +533,7 @@ class Waiter:
             return
         try:
             self._kept.keep(attempt.document, attempt.secrets, attempt.number)
-        except OSError as error:
+        except (Failure, OSError) as error:
             self._report(f"a restart would not leave {attempt.ticket.job} waiting: {_sentence(error)}")
 
     def _leave_line(self, attempt: WaitingAttempt) -> None:

@@ -358,7 +358,9 @@ def change_searches(
             which = f"{short_experiment_id(each.id)} {each.name}"
             if now is None or not now.is_open:
                 raise UsageError(f"{which} is over: none of its trials waits")
-            _check_target(which, TargetRef(**read_experiment_file(store.home, each.id)["place"]), asked)
+            document = read_experiment_file(store.home, each.id)
+            for place in document.get("places") or [{"target": document["place"]}]:
+                _check_target(which, TargetRef(**place["target"]), asked)
             record_event(store, each.id, dict(event))
         known = _by_id(store)
         ids = [one for each in searches for one in trial_job_ids(store, each.id) if one in known]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.cli.framework.completion import open_job_names
+from workbench.cli.framework.completion import open_job_and_search_names, open_job_names
 from workbench.cli.framework.declare import Family, command
 from workbench.cli.framework.options import Backend, Json, Labelled, MatchingJobs
 from workbench.errors import UsageError
@@ -28,7 +28,7 @@ JobsAndSettings = Annotated[
         metavar="[JOB]... KEY=VALUE...",
         help="Jobs that wait, or searches, and what is set: priority=N (0 to 100, larger goes first), weight=N (0.01"
         " to 1000), begin=TIME (22:00, +2h, now).",
-        autocompletion=open_job_names,
+        autocompletion=open_job_and_search_names,
     ),
 ]
 Moved = Annotated[
@@ -84,24 +84,25 @@ def set_keys(
     --where those that wait. Exit code 65: the priority or weight is out of range, or the time is none.
     """
     from workbench.services.control.requests import change, change_searches, parse_change, waiting_among
-    from workbench.services.control.select import JobSelector, select_all
+    from workbench.services.control.select import JobSelector, Selection, select, select_all
     from workbench.services.open_store import store_of
     from workbench.store.queries.experiments import short_experiment_id
 
     names = tuple(word for word in jobs if "=" not in word)
     asked = parse_change([word for word in jobs if "=" in word])
     with store_of(names[0] if names else "", steers=True) as store:
-        selection = select_all(store, JobSelector(names, label, tuple(where or ()), only_open=True))
+        by_fact = JobSelector(label=label, where=tuple(where or ()), only_open=True)
+        has_facts = bool(label or where)
         # Those that are named have to wait; of the others those that do are meant.
-        named = select_all(store, JobSelector(names)).jobs if names else ()
-        others = [row for row in selection.jobs if row not in named]
-        rows = (*named, *waiting_among(store, others))
-        if not rows and not selection.searches:
+        named = Selection(()) if has_facts and not names else select_all(store, JobSelector(names))
+        others = waiting_among(store, select(store, by_fact)) if has_facts else []
+        rows = tuple({row.id: row for row in (*named.jobs, *others)}.values())
+        if not rows and not named.searches:
             narrate("no job that waits matches")
-        requests = change_searches(store, selection.searches, asked, origin=ORIGIN)
+        requests = change_searches(store, named.searches, asked, origin=ORIGIN)
         _wait(store, requests | change(store, rows, asked, origin=ORIGIN))
         if not json:
-            for each in selection.searches:
+            for each in named.searches:
                 narrate(f"{short_experiment_id(each.id)} {each.name}: {asked.text}")
         return _report(store, rows, asked.text, json)
 
