@@ -30,6 +30,7 @@ from workbench.errors import BackendUnreachable
 from workbench.learner.host import fork_server
 from workbench.learner.host.learners import markers
 from workbench.learner.host.machine import secret_folder
+from workbench.learner.host.operations import HostOperations
 from workbench.learner.journal import state
 from workbench.learner.platform import lease_holders, leases, process_table, processes, system
 from workbench.learner.platform.errors import Failure
@@ -276,6 +277,23 @@ def test_gates_are_changed_while_an_attempt_waits(home: WaitingHome) -> None:
     home.turns(handed_over=[entry])
 
     assert job.until_over()["exit_code"] == 0
+
+
+def test_gates_are_changed_of_an_attempt_that_the_host_gave_to_its_waiter(home: WaitingHome) -> None:
+    """What was sent last of the attempt before is the same."""
+    later = 4_000_000_000_000_000
+    first, second = home.hand_over(home.job(gpus=0), begin_us=later), home.job(gpus=0)
+    entry = {"job": first.id, "priority": 50, "position": 0.0, "tries": 0, "begin_us": None, "after": []}
+    home.turns(handed_over=[{**entry, "attempt": 1}])
+    first.until_over()
+    given = home.arguments(second, begin_us=later, attempt=2)
+    given["ticket"]["job"] = first.id
+    HostOperations().call("hand_over", given)
+    assert second.waits
+
+    home.turns(handed_over=[{**entry, "attempt": 2}])
+
+    assert second.until_over()["exit_code"] == 0
 
 
 def test_a_gate_that_is_closed_again_takes_an_attempt_out_of_the_hosts_queue(

@@ -115,9 +115,12 @@ class RegistryTarget:
 
 
 def _entry(entry: LinedUpJob, home: Home | None = None) -> dict[str, Any]:
-    """Return a job as its host's queue has it, with its gates for who starts it there."""
+    """Return a job as its host's queue has it; with a home also its attempt and gates, for who starts it there."""
     facts = {name: value for name, value in asdict(entry).items() if name not in ("gates", "attempt")}
-    return facts if home is None or entry.gates is None else {**facts, **entry.gates.to_json(home)}
+    if home is None:
+        return facts
+    gates = {} if entry.gates is None else entry.gates.to_json(home)
+    return {**facts, "attempt": entry.attempt, **gates}
 
 
 def measured(target: str, inventory: Inventory) -> CapacityMeasured:

@@ -47,8 +47,8 @@ class HostOperations:
         self._observers = Subscribers(learners.LearnerObserver)
         self._cpus = CpuChooser()
         self._host_queue: "Optional[HostQueue]" = None
-        self._changed: Dict[Tuple[str, str], Mapping[str, Any]] = {}
-        """The facts of a job that the waiter of a home was sent last."""
+        self._changed: Dict[Tuple[str, str], Tuple[Optional[int], Mapping[str, Any]]] = {}
+        """By home and job: the facts of an attempt that the home's waiter was sent last."""
         self._operations: Dict[str, Operation] = {
             "identity": machine.identity,
             "survey": survey,
@@ -161,10 +161,12 @@ class HostOperations:
 
         shown = self._queue().facts(folder, home)
         for wanted in handed_over:
-            job = str(wanted["job"])
+            job, attempt = str(wanted["job"]), wanted.get("attempt")
             facts = _changeable(wanted)
-            # One without an entry waits behind many others: the facts that were sent last are those that it has.
-            sent = self._changed.get((home, job), {})
+            # One without an entry waits behind many others: the facts that were sent last are those that it has. What
+            # was sent of the attempt before says nothing of this one, which the host itself may have given the waiter.
+            last_attempt, last_facts = self._changed.get((home, job), (attempt, {}))
+            sent = last_facts if last_attempt == attempt else {}
             known = {**sent, **shown.get(job, {})}
             if "weight" in sent:
                 known["weight"] = sent["weight"]  # a waiter of an older fabric takes it, and shows none
@@ -174,11 +176,11 @@ class HostOperations:
                 missed.append(job)
                 continue
             try:
-                ask(home, {"act": "change", "job": job, "facts": facts}, POKE_SECONDS)
+                ask(home, {"act": "change", "job": job, "attempt": attempt, "facts": facts}, POKE_SECONDS)
             except Failure:
                 missed.append(job)
                 continue
-            self._changed[home, job] = facts
+            self._changed[home, job] = (attempt, facts)
         return missed
 
     def _hand_over(
@@ -210,13 +212,8 @@ class HostOperations:
         waiter.reach()
         queue, job = self._queue(), str(ticket.get("job"))
         entry = queue.descriptor(leases_folder, home, job)
-        self._changed[home, job] = {
-            "tries": 0,
-            "begin_us": None,
-            "after": [],
-            "limit": None,
-            **_changeable(ticket),
-        }
+        facts = {"tries": 0, "begin_us": None, "after": [], "limit": None, **_changeable(ticket)}
+        self._changed[home, job] = (ticket.get("attempt"), facts)
         waiter.give(ticket, secrets, entry)
         queue.let_go(leases_folder, home, job)
 
