@@ -104,6 +104,24 @@ def test_a_command_runs_and_its_end_is_recorded(learner: Make) -> None:
     assert state["decided"] is True
 
 
+def test_a_process_that_shows_no_variables_in_the_midst_of_an_exec_is_ended(learner: Make) -> None:
+    """The child has none until the agent looks for what is left; its session and its parent say nothing."""
+    one = learner(
+        '(env -i "$(command -v setsid)" "$(command -v sh)" "$WORK/child" &);'
+        ' until [ -e "$WORK/began" ]; do sleep 0.01; done'
+    )
+    (one.work / "child").write_text(
+        f"touch {one.work}/began\n"
+        f"until grep -q 'stopping' {one.folder}/state.json; do sleep 0.01; done\n"
+        "sleep 0.1\n"
+        f"FABRIC_LEARNER={one.marker} exec sleep 1000\n"
+    )
+
+    assert one.run()["exit_code"] == 0
+
+    assert one.left() == []
+
+
 def test_ten_megabytes_with_nul_bytes_are_kept_exactly(learner: Make) -> None:
     one = learner(
         "i=0; while [ $i -lt 40 ]; do head -c 250000 /dev/urandom | tee -a \"$WORK/sent\"; printf '\\0\\n';"

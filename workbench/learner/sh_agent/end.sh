@@ -44,7 +44,7 @@ conclude() {
     [ "$code" ] && known= # its pid may be another's by now
     write_state stopping
     case $stopped in '' | max_runtime) decide ;; esac
-    asked=
+    asked= looks_again=10
     [ "$ending" ] || begin_ending 200 # what the command left behind has two seconds
     patience=$((kill_at + 3000))
     until end_members; do

@@ -1,35 +1,48 @@
 # The processes of the learner: found, signalled, ended until none is left.
 
-# Sets members to the pids of all its living processes: by marker, by session, by descent.
+# Sets members to the pids of all its living processes: by marker, by session, by descent. A process shows no variables
+# in the midst of an exec: unclear has those that show none, and are no older than the command.
 find_members() {
-    members=
+    members= unclear=
     if [ ! -d /proc/self ]; then
         kill -0 "$command_pid" 2>/dev/null && members=$command_pid
         return
     fi
     # One sed and one head for all processes: a shell's own read takes a system call a byte.
-    table=
-    for entry in $(sed -n 's/^\([0-9]*\) (.*) \([A-Za-z]\) \([0-9]*\) [0-9]* \([0-9]*\) .*/\1:\3:\4:\2/p' \
+    table= young=
+    for entry in $(sed -nE 's/^([0-9]+) \(.*\) ([A-Za-z]) ([0-9]+) [0-9]+ ([0-9]+)( [-0-9]+){15} ([0-9]+) .*/\1:\3:\4:\2:\6/p' \
         /proc/[0-9]*/stat 2>/dev/null); do
         pid=${entry%%:*}
         case " $ours " in *" $pid "*) continue ;; esac
         case $entry in
-        *:Z | *:X) continue ;;
+        *:[ZX]:*) continue ;;
         "$pid":*:"$session":*) members="$members $pid" ;;
         "$known":*) members="$members $pid" ;;
+        *:2:*) ;; # one of the kernel's never has variables
+        *) if [ "${entry##*:}" -ge "$command_ticks" ] 2>/dev/null; then young="$young $pid"; fi ;;
         esac
         parent=${entry#*:}
         table="$table $pid:${parent%%:*}"
     done
-    for word in $(head -c 10000000 /proc/[0-9]*/environ 2>/dev/null | tr '\000' '\n' |
-        sed -nE 's,^==> /proc/([0-9]+)/environ <==$,\1,p; s/^FABRIC_LEARNER=([^ ]*)$/=\1/p'); do
+    # The pid of each, then + where it has variables, then = with its marker where it has one.
+    pid=- has_variables=yes
+    for word in $(head -c 10000000 /proc/[0-9]*/environ 2>/dev/null | tr '\000' '\n' | sed -nE '
+        /^==> \/proc\/[0-9]+\/environ <==$/{s/[^0-9]//g;p;s/.*/+/;h;d;}
+        /./{x;/./p;s/.*//;x;}
+        s/^FABRIC_LEARNER=([^ ]*)$/=\1/p') end; do
         case $word in
+        +) has_variables=yes ;;
         "=$launch_marker")
             case " $members " in *" $pid "*) continue ;; esac
             case " $table " in *" $pid:"*) members="$members $pid" ;; esac
             ;;
         =*) ;;
-        *) pid=$word ;;
+        *)
+            if [ ! "$has_variables" ]; then
+                case " $young " in *" $pid "*) unclear="$unclear $pid" ;; esac
+            fi
+            pid=$word has_variables=
+            ;;
         esac
     done
     more=yes
@@ -56,7 +69,7 @@ signal_members() {
     if [ ! -d /proc/self ] && [ "$session" ]; then kill -s "$1" -- "-$session" 2>/dev/null; fi
 }
 
-# end_members: one step of ending them all; fails as long as some are left.
+# end_members: one step of ending them all; fails as long as some are left, or may be in the midst of an exec.
 end_members() {
     clock
     if [ "$now" -ge "$kill_at" ]; then
@@ -75,12 +88,13 @@ end_members() {
     else
         find_members
     fi
-    [ ! "$members" ]
+    if [ "$members" ]; then return 1; fi
+    [ ! "$unclear" ] || [ $((looks_again -= 1)) -lt 0 ]
 }
 
 # begin_ending CENTISECONDS: of two grace periods the one that is over first counts.
 begin_ending() {
     clock
     if [ ! "$ending" ] || [ $((now + $1)) -lt "$kill_at" ]; then kill_at=$((now + $1)); fi
-    ending=yes
+    ending=yes looks_again=10
 }
