@@ -18,6 +18,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -37,6 +38,7 @@ from screens.jobs.compare_screen import CompareScreen
 from screens.jobs.files import FoundFile
 from screens.jobs.list_header import BackendLine
 from screens.jobs.search_screen import SearchScreen
+from screens.jobs.table_screen import JobsScreen
 from screens.launch.draft import MORE, Draft
 from screens.launch.draft_sources import draft_of_file
 from screens.launch.form_screen import open_form
@@ -138,7 +140,10 @@ async def tour(home: Home) -> list[str]:
             await shown.until_shown("fabric › jobs", RUNNING[:8])
             shown.app.theme = THEMES["dark"]
             for number, (keys, words, parts) in enumerate(TOUR):
-                await shown.press(*keys)
+                for key in keys:
+                    await shown.press(key)
+                    # Until another list is there, keys act on the jobs that are still seen.
+                    await shown.until(partial(_list_is_read, shown))
                 await shown.type(words)
                 await shown.until_shown(*parts)
                 await _rest(shown)
@@ -146,6 +151,12 @@ async def tour(home: Home) -> list[str]:
                 await pictures.keep(shown, file)
                 frames.append(_same_everywhere(file.read_text(encoding="utf-8"), home, f"tour-{number}"))
     return frames
+
+
+def _list_is_read(shown: Shown) -> bool:
+    """Say whether the jobs that are listed are those that were asked for last."""
+    screen = shown.app.screen
+    return not isinstance(screen, JobsScreen) or screen.table.listing_in_view == screen.table.listing
 
 
 async def _rest(shown: Shown) -> None:
