@@ -36,10 +36,10 @@ def wait_until(
 
     Returns the rows at that time (a deleted job's is its tombstone), and False when the time ran out first.
     """
-    from workbench.store.queries.jobs import job
+    from workbench.store.queries.jobs import changed_jobs, job, revision
 
     deadline = None if timeout_seconds is None else elapsed_seconds() + timeout_seconds
-    version = store.data_version()
+    version, known = store.data_version(), revision(store)
     # A change between the caller's read and this version would never be noticed below.
     current = [job(store, row.id) or row for row in rows]
     if condition(current):
@@ -52,7 +52,10 @@ def wait_until(
             if (now := store.data_version()) == version:
                 continue
             version = now
-            current = [job(store, row.id) or row for row in current]
+            # Thousands may be waited for, of which few change at a time.
+            if changed := {row.id: row for row in changed_jobs(store, known)}:
+                known = max(row.revision for row in changed.values())
+                current = [changed.get(row.id, row) for row in current]
             if condition(current):
                 return current, True
     return current, False
@@ -68,16 +71,22 @@ def wait_for_answers(store: Store, asked: Mapping[int, JobRow]) -> None:
     from workbench.services.follow.full_disk import UnrecordedEnd, check_every_second
     from workbench.store.queries.requests import request as current
 
-    def outcomes() -> dict[int, str]:
-        found = ((request_id, current(store, request_id)) for request_id in asked)
-        return {request_id: "done" if one is None else one.outcome for request_id, one in found}
+    outcomes = dict.fromkeys(asked, "")
+
+    def are_answered(_: object) -> bool:
+        for request_id in [one for one, outcome in outcomes.items() if not outcome]:
+            found = current(store, request_id)
+            outcomes[request_id] = "done" if found is None else found.outcome
+            if not outcomes[request_id]:
+                return False
+        return True
 
     check = check_every_second(UnrecordedEnd(store.home, store.note).check)
-    wait_until(store, list(asked.values()), lambda rows: all(outcomes().values()), check=check)
+    wait_until(store, list(asked.values()), are_answered, check=check)
     refused = [
         f"{short_id(asked[request_id].id)}: {outcome}"
-        for request_id, outcome in outcomes().items()
-        if outcome not in ("", "done")
+        for request_id, outcome in outcomes.items()
+        if outcome != "done"
     ]
     if refused:
         raise TryAgain("\n".join(refused))
