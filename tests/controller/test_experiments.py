@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.jobs import add_job
 from tests.controller.bench import Bench
 from tests.support.controllers import controller, end_all, kill, log_of
 from tests.support.real_jobs import Ground
@@ -25,7 +26,7 @@ from workbench.job import State, new_job_id
 from workbench.learner.journal.launch_document import AUTO
 from workbench.metrics import ingest
 from workbench.paths import Home
-from workbench.services.control.requests import QueueChange, change_searches
+from workbench.services.control.requests import QueueChange, change
 from workbench.services.follow.wait import wait_for_answers
 from workbench.services.submit.experiments import kill_experiment
 from workbench.services.submit.trials_ahead import with_trials_ahead
@@ -965,12 +966,11 @@ def test_trials_that_are_made_later_have_the_priority_and_weight_that_a_search_w
     until(lambda: list_jobs(ground.store))
     ground.reaches(list_jobs(ground.store)[0].id, State.PROCESSING)
 
-    asked = change_searches(
-        ground.store, [row_of(ground, experiment_id)], QueueChange(70, weight=2), origin="cli"
-    )
+    searches = [row_of(ground, experiment_id)]
+    asked = change(ground.store, [], QueueChange(70, weight=2), searches=searches, origin="cli")
 
     assert asked == {}, "none of its trials waits"
-    change_searches(ground.store, [row_of(ground, experiment_id)], QueueChange(weight=3), origin="cli")
+    change(ground.store, [], QueueChange(weight=3), searches=searches, origin="cli")
     end_all(ground.home)
     ground.store.execute("DROP TABLE reordered_experiments")
     ground.store.execute("DELETE FROM experiments")
@@ -989,7 +989,8 @@ def test_trials_that_wait_get_the_priority_that_their_search_is_given(
     ground = own_ground
     experiment_id, jobs = search_ahead(ground, f"until [ -e {tmp_path}/go ]; do sleep 0.05; done")
 
-    asked = change_searches(ground.store, [row_of(ground, experiment_id)], QueueChange(70), origin="cli")
+    searches = [row_of(ground, experiment_id)]
+    asked = change(ground.store, [], QueueChange(70), searches=searches, origin="cli")
 
     assert {row.id for row in asked.values()} == set(jobs[1:])
     wait_for_answers(ground.store, asked)
@@ -1004,11 +1005,30 @@ def test_a_search_that_is_over_or_has_no_such_setting_is_not_changed(own_ground:
     experiment_id = search(ground, {**RANDOM, "max_trials": 1}, "echo loss=1", wakes=False)
     row = row_of(ground, experiment_id)
     with pytest.raises(UsageError, match="only a job has a time"):
-        change_searches(ground.store, [row], QueueChange(begin=""), origin="cli")
+        change(ground.store, [], QueueChange(begin=""), searches=[row], origin="cli")
     record_event(ground.store, experiment_id, {"do": "kill", "who": "me", "state": "KILLED", "reason": "x"})
 
     with pytest.raises(UsageError, match="is over: none of its trials waits"):
-        change_searches(ground.store, [row], QueueChange(70), origin="cli")
+        change(ground.store, [], QueueChange(70), searches=[row], origin="cli")
+
+
+def test_nothing_is_changed_of_a_search_where_a_job_beside_it_does_not_wait(own_ground: Ground) -> None:
+    """What its history says is there at once, and would count whatever is refused after that."""
+    ground = own_ground
+    config = {**RANDOM, "max_trials": 1}
+    searches = [row_of(ground, search(ground, config, "echo loss=1", wakes=False)) for _ in range(2)]
+    row = add_job(ground.store, "digits", State.COMPLETED)
+
+    with pytest.raises(UsageError, match="does not wait for its turn"):
+        change(ground.store, [row], QueueChange(70), searches=searches[:1], origin="cli")
+    killed = {"do": "kill", "who": "me", "state": "KILLED", "reason": "x"}
+    record_event(ground.store, searches[1].id, dict(killed))
+    with pytest.raises(UsageError, match="is over: none of its trials waits"):
+        change(ground.store, [], QueueChange(70), searches=searches, origin="cli")
+    record_event(ground.store, searches[0].id, dict(killed))
+
+    histories = [ground.home.experiment(one.id).events for one in searches]
+    assert "reorder" not in "".join(history.read_text() for history in histories if history.exists())
 
 
 @pytest.mark.chaos

@@ -288,85 +288,89 @@ def parse_weight(text: str) -> float:
     return found
 
 
-def change(store: Store, jobs: Sequence[JobRow], asked: QueueChange, *, origin: str) -> dict[int, JobRow]:
-    """Ask that jobs that wait get another priority, weight or time; return the requests by their ids, with their jobs.
+def change(
+    store: Store,
+    jobs: Sequence[JobRow],
+    asked: QueueChange,
+    *,
+    searches: Sequence[ExperimentRow] = (),
+    origin: str,
+) -> dict[int, JobRow]:
+    """Ask that jobs that wait get another priority, weight or time, and the trials of searches a priority or weight.
 
-    The controller is woken, which answers them.
+    Trials that are made later get it, too. The controller is woken, which answers the requests.
+
+    Returns:
+        The requests for jobs that wait now by their ids, with their jobs.
 
     Raises:
-        UsageError: one of them does not wait, its cluster has no PriorityClasses for priorities, or it is for a cluster
-            and gets a weight.
+        UsageError: a job does not wait, its cluster has no PriorityClasses for priorities, or it is for a cluster and
+            gets a weight; a search is over, or gets a time. Nothing is changed then.
+        HomeNotBound: the home is a copy, or was moved, and there are searches.
     """
     with store.atomic():
-        requests = _change(store, jobs, asked, origin)
-    _wake(store, requests)
-    return requests
-
-
-def _change(store: Store, jobs: Sequence[JobRow], asked: QueueChange, origin: str) -> dict[int, JobRow]:
-    with store.atomic():
+        _check_searches(store, searches, asked)
         known = _by_id(store)
         for row in jobs:
             _check_waiting(store, row, known)
             _check_target(f"{short_id(row.id)} {row.name}", row.target, asked)
+        waiting = [known[row.id] for row in jobs] + _waiting_trials(store, searches, known, asked)
+        _record_change(store, searches, asked)
         places: dict[str, tuple[WaitingJob, QueuePosition]] = {}
-        for row in jobs:
-            one = known[row.id]
+        for one in waiting:
             priority = one.stands.priority if asked.priority is None else asked.priority
             weight = one.stands.weight if asked.weight is None else asked.weight
             begin = one.stands.begin if asked.begin is None else asked.begin
-            places[row.id] = (one, replace(one.stands, priority=priority, weight=weight, begin=begin))
-        return _ask(store, places, dict.fromkeys(places, asked.text), origin)
+            places[one.row.id] = (one, replace(one.stands, priority=priority, weight=weight, begin=begin))
+        requests = _ask(store, places, dict.fromkeys(places, asked.text), origin)
+    _wake(store, requests)
+    return requests
 
 
-def change_searches(
-    store: Store, searches: Sequence[ExperimentRow], asked: QueueChange, *, origin: str
-) -> dict[int, JobRow]:
-    """Have the trials of searches wait with another priority or weight, those that are made later, too.
-
-    Returns:
-        The requests for trials that wait now by their ids, with their jobs.
-
-    Raises:
-        UsageError: a search is over, its trials wait in a cluster that takes no such change, or a time was asked for.
-        HomeNotBound: the home is a copy, or was moved.
-    """
+def _check_searches(store: Store, searches: Sequence[ExperimentRow], asked: QueueChange) -> None:
     from workbench.store.db.home_folder import require_home
     from workbench.store.db.rows import TargetRef
-    from workbench.store.queries.experiments import (
-        experiment,
-        read_experiment_file,
-        short_experiment_id,
-        trial_job_ids,
-    )
-    from workbench.store.updates.experiments import catch_up_experiment, record_event
-    from workbench.store.updates.jobs import who_am_i
+    from workbench.store.queries.experiments import experiment, read_experiment_file, short_experiment_id
+    from workbench.store.updates.experiments import catch_up_experiment
 
     if not searches:
-        return {}
+        return
     require_home(store.home)
     if asked.begin is not None:
         raise UsageError(
             f"{searches[0].name} is a search, and only a job has a time from which on it may begin",
             hint="`fabric experiment pause` has a search begin no more trials, and `resume` has it go on",
         )
-    event = {"do": "reorder", "who": who_am_i(), "priority": asked.priority, "weight": asked.weight}
-    with store.atomic():
-        for each in searches:
-            catch_up_experiment(store, each.id)
-            now = experiment(store, each.id)
-            which = f"{short_experiment_id(each.id)} {each.name}"
-            if now is None or not now.is_open:
-                raise UsageError(f"{which} is over: none of its trials waits")
-            document = read_experiment_file(store.home, each.id)
-            for place in document.get("places") or [{"target": document["place"]}]:
-                _check_target(which, TargetRef(**place["target"]), asked)
-            record_event(store, each.id, dict(event))
-        known = _by_id(store)
-        ids = [one for each in searches for one in trial_job_ids(store, each.id) if one in known]
-        requests = _change(store, [known[one].row for one in ids], asked, origin)
-    _wake(store, requests)
-    return requests
+    for each in searches:
+        catch_up_experiment(store, each.id)
+        now = experiment(store, each.id)
+        which = f"{short_experiment_id(each.id)} {each.name}"
+        if now is None or not now.is_open:
+            raise UsageError(f"{which} is over: none of its trials waits")
+        document = read_experiment_file(store.home, each.id)
+        for place in document.get("places") or [{"target": document["place"]}]:
+            _check_target(which, TargetRef(**place["target"]), asked)
+
+
+def _waiting_trials(
+    store: Store, searches: Sequence[ExperimentRow], known: Mapping[str, WaitingJob], asked: QueueChange
+) -> list[WaitingJob]:
+    from workbench.store.queries.experiments import trial_job_ids
+
+    found = [known[one] for each in searches for one in trial_job_ids(store, each.id) if one in known]
+    for one in found:
+        _check_target(f"{short_id(one.row.id)} {one.row.name}", one.row.target, asked)
+    return found
+
+
+def _record_change(store: Store, searches: Sequence[ExperimentRow], asked: QueueChange) -> None:
+    """Record in the histories of searches what their trials get; their files have it whatever is refused after that."""
+    from workbench.store.updates.experiments import record_event
+    from workbench.store.updates.jobs import who_am_i
+
+    for each in searches:
+        event = {"do": "reorder", "who": who_am_i(), "priority": asked.priority, "weight": asked.weight}
+        record_event(store, each.id, event)
 
 
 def waiting_among(store: Store, rows: Sequence[JobRow]) -> list[JobRow]:

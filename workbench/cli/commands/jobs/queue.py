@@ -83,7 +83,7 @@ def set_keys(
     takes. Of a search, or an array, all trials that wait get it, and those that are made later; with --label and
     --where those that wait. Exit code 65: the priority or weight is out of range, or the time is none.
     """
-    from workbench.services.control.requests import change, change_searches, parse_change, waiting_among
+    from workbench.services.control.requests import change, parse_change, waiting_among
     from workbench.services.control.select import JobSelector, Selection, select, select_all
     from workbench.services.open_store import store_of
     from workbench.store.queries.experiments import short_experiment_id
@@ -99,8 +99,7 @@ def set_keys(
         rows = tuple({row.id: row for row in (*named.jobs, *others)}.values())
         if not rows and not named.searches:
             narrate("no job that waits matches")
-        requests = change_searches(store, named.searches, asked, origin=ORIGIN)
-        _wait(store, requests | change(store, rows, asked, origin=ORIGIN))
+        _wait(store, change(store, rows, asked, searches=named.searches, origin=ORIGIN))
         if not json:
             for each in named.searches:
                 narrate(f"{short_experiment_id(each.id)} {each.name}: {asked.text}")
