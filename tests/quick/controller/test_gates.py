@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,9 +18,10 @@ from workbench.controller.decide.scheduler import QueueVerdict
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.loop.queue import HOST_PATH, Gates, HostLine
-from workbench.controller.targets.opener import LineUp
+from workbench.controller.targets.opener import LineUp, host_entry
 from workbench.job import Intent, JobId, LearnerPhase, Reason, State
 from workbench.learner.queue.line import WAITING_AT_ONCE
+from workbench.paths import Home
 from workbench.spec import DataStore, Framework, ImageBuild, JobSpec
 from workbench.store.db.rows import WATCHED, TargetRef
 from workbench.store.queries.home_queue import QueuePosition
@@ -683,4 +685,6 @@ def test_a_host_is_asked_about_the_next_attempt_though_it_waits_as_the_one_befor
 
     tracked.row = replace(tracked.row, attempt=6)
 
-    assert line.due(LineUp((), handed_over=(tracked.line_entry(),)), 0.0) == 0.0
+    asked_next = tracked.line_entry()
+    assert line.due(LineUp((), handed_over=(asked_next,)), 0.0) == 0.0
+    assert host_entry(asked_next, Home(Path("/home")))["attempt"] == 6

@@ -87,9 +87,9 @@ class RegistryTarget:
         found = host.call(
             "line_up",
             home=self._home_uuid,
-            waiting=[_entry(entry) for entry in line.waiting],
+            waiting=[host_entry(entry) for entry in line.waiting],
             keep=list(line.keep),
-            handed_over=[_entry(entry, home) for entry in line.handed_over],
+            handed_over=[host_entry(entry, home) for entry in line.handed_over],
         )
         machine, missed = found["machine"], found["missed"]
         turns = {job: HostTurn(**turn) for job, turn in found["turns"].items()}
@@ -114,7 +114,7 @@ class RegistryTarget:
         SHARED.close(self._shared)
 
 
-def _entry(entry: LinedUpJob, home: Home | None = None) -> dict[str, Any]:
+def host_entry(entry: LinedUpJob, home: Home | None = None) -> dict[str, Any]:
     """Return a job as its host's queue has it; with a home also its attempt and gates, for who starts it there."""
     facts = {name: value for name, value in asdict(entry).items() if name not in ("gates", "attempt")}
     if home is None:
