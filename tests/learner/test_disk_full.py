@@ -292,6 +292,25 @@ def test_requests_to_stop_are_written_without_inodes(few: Path) -> None:
         assert read_stop(str(few)) == {"kind": kind, "grace_seconds": 3.0, "by": "me"}
 
 
+def test_a_state_is_written_though_others_take_each_inode_that_becomes_free(
+    few: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = StateFile(str(few), {"phase": "starting"})
+    assert file.update(phase="running")
+    fill_files(few.parent)
+    rename = os.rename
+
+    def rename_and_lose(source: str, target: str) -> None:
+        rename(source, target)
+        fill_files(few.parent)
+
+    monkeypatch.setattr(os, "rename", rename_and_lose)
+
+    for number in range(4):
+        assert file.update(doing=f"step {number}")
+        assert read(str(few))["doing"] == f"step {number}"
+
+
 def test_a_request_that_nothing_can_take_names_its_file(few: Path) -> None:
     fill_files(few.parent)
 

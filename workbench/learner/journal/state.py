@@ -255,8 +255,11 @@ def _replace_by_spare(path: str, data: bytes, durable: bool) -> bool:
         if os.path.exists(path):
             # Others would take its block and its inode before there is a next spare.
             _remove(old)
-            with contextlib.suppress(OSError):  # the file system has no hard links
+            try:
                 os.link(path, old)
+            except OSError:  # there are no hard links, or they count as files, and there is no room for another
+                if system.exchange(spare, path):
+                    return True
         os.rename(spare, path)
     except OSError:
         return False

@@ -240,6 +240,18 @@ def name_once(new: str, path: str) -> bool:
     return True
 
 
+def exchange(one: str, other: str) -> bool:
+    """Let two files have each other's name, at once; return whether the system and the file system can.
+
+    It takes no inode, which a hard link does on tmpfs.
+    """
+    library = libc()
+    if library is None or not LINUX or not hasattr(library, "renameat2"):
+        return False
+    here, both = -100, 2  # AT_FDCWD, RENAME_EXCHANGE: renameat2(2)
+    return int(library.renameat2(here, os.fsencode(one), here, os.fsencode(other), both)) == 0
+
+
 def _rename_once(new: str, path: str) -> bool:
     import fcntl
 
