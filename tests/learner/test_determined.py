@@ -171,9 +171,19 @@ def test_metrics_and_progress_are_reported(run, tmp_path: Path) -> None:  # type
         ("core.train.report_early_exit('NEVER')", "ValueError: 'NEVER' is not a valid EarlyExitReason"),
         ("core.checkpoint.get_metadata('missing')", "FileNotFoundError: there is no checkpoint 'missing'"),
         (
-            "det.core.init(checkpoint_storage='s3://b/p')",
-            "NotImplementedError: checkpoint_storage of type s3 is not there in init()",
+            "det.core.init(checkpoint_storage='gs://b/p')",
+            "NotImplementedError: checkpoint_storage of type gs is not there in init()",
         ),
+        (
+            "import sys; sys.modules['boto3'] = None; det.core.init(checkpoint_storage='s3://b/p')",
+            "ImportError: checkpoint_storage of type s3 needs boto3, which is not installed in",
+        ),
+        ("det.core.init(checkpoint_storage='s3:b')", "ValueError: checkpoint_storage 's3:b' is not a bucket"),
+        (
+            "det.core.init(checkpoint_storage={'type': 's3', 'prefix': 'x'})",
+            "ValueError: checkpoint_storage of type s3 needs bucket",
+        ),
+        ("det.core.init(checkpoint_storage='s3://b/a/../c')", "must not have .. in it"),
         ("det.core.init(checkpoint_storage='file://host/x?a=1')", "is not a path: write file:///folder"),
         (
             "det.core.init(checkpoint_storage={'type': 'shared_fs'})",
@@ -502,6 +512,13 @@ def test_a_storage_that_the_code_names_has_each_checkpoint_and_gives_those_of_ot
 
     assert other.stdout.splitlines() == ["s", "{'steps_completed': 3} None"], other.stderr
     assert list(folder.iterdir()) == []
+
+    (folder / "of-determined").mkdir()
+    (folder / "of-determined/metadata.json").write_text('{"steps_completed": 8}')
+    assert (
+        run(begin + "print(core.checkpoint.get_metadata('of-determined'))").stdout
+        == "{'steps_completed': 8}\n"
+    )
 
 
 def test_a_stop_is_seen(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -257,7 +257,9 @@ def _replace_by_spare(path: str, data: bytes, durable: bool) -> bool:
             _remove(old)
             try:
                 os.link(path, old)
-            except OSError:  # there are no hard links, or they count as files, and there is no room for another
+            except (
+                OSError
+            ):  # there are no hard links, or they count as files, and there is no room for another
                 if system.exchange(spare, path):
                     return True
         os.rename(spare, path)

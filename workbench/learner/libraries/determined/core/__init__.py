@@ -19,15 +19,17 @@ from .._info import (  # noqa: TID252
     get_cluster_info,
     outlive_the_request_to_stop,
 )
-from ._checkpoint import CheckpointContext, DownloadMode, storage_of
+from ._checkpoint import CheckpointContext, DownloadMode
 from ._distributed import DistributedContext, DummyDistributedContext, alone
 from ._searcher import SearcherContext, SearcherMode, SearcherOperation, Unit, unit_of
+from ._storage import storage_of
 from ._train import EarlyExitReason, TensorboardMode, TrainContext
 
 TYPE_CHECKING = False  # the real one costs the import of typing
 if TYPE_CHECKING:
-    from pathlib import Path
     from typing import Any
+
+    from ._storage import Storage
 
 __all__ = [
     "CheckpointContext",
@@ -173,7 +175,7 @@ class CoreContext:
         self,
         distributed: DistributedContext | None = None,
         preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
-        storage: Path | None = None,
+        storage: Storage | None = None,
         tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
     ) -> None:
         self.distributed = distributed or alone()
@@ -224,12 +226,14 @@ def init(
 ) -> CoreContext:
     """Return the context of this process; ``with det.core.init() as context:`` is how it is used.
 
-    A ``checkpoint_storage`` that is a folder takes a copy of each checkpoint, and those in it can be restored.
+    A ``checkpoint_storage`` takes a copy of each checkpoint, and those in it can be restored: a folder, or a bucket of
+    S3 (``s3://bucket/prefix``, or a dictionary with the type ``s3``) by the job's own ``boto3``.
 
     SIGUSR1 prints what the process does from here on.
 
     Raises:
-        NotImplementedError: the checkpoint storage is not a folder.
+        ImportError: it is a bucket, and the job's environment has no ``boto3``.
+        NotImplementedError: the checkpoint storage is neither a folder nor a bucket of S3.
         TypeError: the checkpoint storage is neither a text nor a dictionary.
         ValueError: it is not a storage, there is no such mode, or the job has several slots and it is not said which
             process this is.

@@ -8,6 +8,7 @@ import hashlib
 import logging
 import os
 import shutil
+import tempfile
 import time
 import uuid
 from pathlib import Path
@@ -23,22 +24,20 @@ from .._info import (  # noqa: TID252
     write_document,
 )
 from ._distributed import alone, merged_metadata
+from ._storage import METADATA_FILE, FolderStorage
 
 TYPE_CHECKING = False  # the real one costs the import of typing
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterable, Iterator, Mapping
 
     from ._distributed import DistributedContext
+    from ._storage import S3Storage, Storage
     from ._train import TrainContext
 
     Selector = Callable[[str], bool]
 
 logger = logging.getLogger("determined.core")
 
-METADATA_FILE = "metadata.json"
-"""Within a checkpoint, where Determined's own tools look for its metadata."""
-STORAGE_TYPES = {"shared_fs": ("host_path", "storage_path"), "directory": ("container_path",)}
-"""The storages that ``init()`` takes, and the parts of their path."""
 READ_BYTES = 1 << 20
 
 
@@ -53,12 +52,12 @@ class CheckpointContext:
     """Checkpoints: a folder each in ``CHECKPOINT_DIR``, by an id."""
 
     def __init__(
-        self, distributed: DistributedContext, train: TrainContext, storage: Path | None = None
+        self, distributed: DistributedContext, train: TrainContext, storage: Storage | None = None
     ) -> None:
         self._distributed = distributed
         self._train = train
         self._storage = storage
-        """A folder that takes a copy of each checkpoint, whoever else uses it."""
+        """Takes a copy of each checkpoint, whoever else uses it."""
 
     def upload(
         self,
@@ -167,7 +166,8 @@ class CheckpointContext:
             raise
         if distributed.rank == 0:
             self._keep(path, merged)
-            self._copy_to_storage(path)
+            if self._storage is not None:
+                self._storage.keep(path)
         distributed.broadcast(None)
 
     @contextlib.contextmanager
@@ -180,14 +180,46 @@ class CheckpointContext:
     ) -> Iterator[Path]:
         """Yield the folder of a checkpoint, which has all its files, whatever a selector says.
 
+        One that is in a bucket alone is downloaded, and removed when the block ends. Processes that share a download
+        call it together.
+
         Raises:
             FileNotFoundError: there is no such checkpoint.
+            OSError: it cannot be downloaded.
             ValueError: there is no such mode.
         """
-        DownloadMode(download_mode)
+        distributed = self._sharing(download_mode)
         if selector is not None:
             logger.warning("restore_path() has all files of the checkpoint; the selector is for download()")
-        yield self._folder_of(storage_id)
+        folder = self._folder_of(storage_id)
+        if folder is not None:
+            yield folder
+            return
+        with self._brought(storage_id, distributed) as brought:
+            yield brought
+
+    @contextlib.contextmanager
+    def _brought(self, storage_id: str, distributed: DistributedContext) -> Iterator[Path]:
+        """Yield a folder of this machine into which a checkpoint was downloaded, by one process for all."""
+        brought, error = "", None
+        if distributed.local_rank == 0:
+            brought = tempfile.mkdtemp(prefix="checkpoint-")
+            try:
+                self._fetch(storage_id, brought, self._bucket(storage_id).names(storage_id))
+            except OSError as caught:
+                error = caught
+        try:
+            path, error = distributed.broadcast_local((brought, error))
+            if error is not None:
+                raise error
+            try:
+                yield Path(path)
+            finally:
+                with contextlib.suppress(ConnectionError):
+                    distributed.allgather_local(None)  # all have read it
+        finally:
+            if brought:
+                shutil.rmtree(brought, ignore_errors=True)
 
     def download(
         self,
@@ -205,13 +237,24 @@ class CheckpointContext:
             FileNotFoundError: there is no such checkpoint.
             ValueError: there is no such mode.
         """
-        shares = DownloadMode(download_mode) is DownloadMode.LocalWorkersShareDownload
-        distributed = self._distributed if shares else alone()
-        source = str(self._folder_of(storage_id))
-        chosen = {name for part in distributed.allgather_local(_entries(source, selector)) for name in part}
-        if distributed.local_rank == 0:
-            _copy(source, os.fspath(ckpt_dir), sorted(chosen))
+        distributed = self._sharing(download_mode)
+        folder = self._folder_of(storage_id)
+        if folder is not None:
+            own = _entries(str(folder), selector)
+        else:
+            names = self._bucket(storage_id).names(storage_id)
+            own = [name for name in names if selector is None or selector(name)]
+        chosen = sorted({name for part in distributed.allgather_local(own) for name in part})
+        if distributed.local_rank == 0 and folder is not None:
+            _copy(str(folder), os.fspath(ckpt_dir), chosen)
+        elif distributed.local_rank == 0:
+            self._fetch(storage_id, os.fspath(ckpt_dir), chosen)
         distributed.broadcast_local(None)
+
+    def _sharing(self, download_mode: DownloadMode) -> DistributedContext:
+        """Return the processes that share a download."""
+        shares = DownloadMode(download_mode) is DownloadMode.LocalWorkersShareDownload
+        return self._distributed if shares else alone()
 
     def get_metadata(self, storage_id: str) -> dict[str, Any]:
         """Return the metadata of a checkpoint.
@@ -219,8 +262,15 @@ class CheckpointContext:
         Raises:
             FileNotFoundError: there is no such checkpoint.
         """
-        saved = read_document(self._folder_of(storage_id) / SAVED_FILE) or {}
-        return dict(saved.get("metadata") or {})
+        folder = self._folder_of(storage_id)
+        if folder is not None:
+            saved = read_document(folder / SAVED_FILE) or {}
+            return dict(saved.get("metadata") or read_document(folder / METADATA_FILE) or {})
+        bucket = self._bucket(storage_id)
+        bucket.names(storage_id)
+        with tempfile.TemporaryDirectory(prefix="checkpoint-") as brought:
+            self._fetch(storage_id, brought, [METADATA_FILE])
+            return dict(read_document(Path(brought) / METADATA_FILE) or {})
 
     def delete(self, storage_id: str) -> None:
         """Delete a checkpoint.
@@ -228,9 +278,13 @@ class CheckpointContext:
         Raises:
             FileNotFoundError: there is no such checkpoint.
         """
-        shutil.rmtree(str(self._folder_of(storage_id)))
+        folder = self._folder_of(storage_id)
+        if folder is None:
+            self._bucket(storage_id).names(storage_id)
+        else:
+            shutil.rmtree(str(folder))
         if self._storage is not None:
-            shutil.rmtree(str(self._storage / storage_id), ignore_errors=True)
+            self._storage.delete(storage_id)
 
     def _refuse_others(self, act: str) -> None:
         if self._distributed.rank:
@@ -255,64 +309,45 @@ class CheckpointContext:
         steps = int(metadata["steps_completed"])
         note_checkpoint(path, steps, self._train.validated_at(steps), **known)
 
-    def _copy_to_storage(self, path: Path) -> None:
-        """Copy a checkpoint of the job to the storage that the code names; it is there whole or not at all."""
+    def _folder_of(self, storage_id: str) -> Path | None:
+        """Return the folder of a checkpoint: the job's own, else the one in the storage; None where that is a bucket.
+
+        Raises:
+            FileNotFoundError: there is no such checkpoint.
+        """
+        if not storage_id or os.sep in storage_id or storage_id in (os.curdir, os.pardir):
+            raise self._missing(storage_id)
+        own = Path(checkpoint_folder()) / storage_id
+        if own.is_dir():
+            return own
         if self._storage is None:
-            return
-        self._storage.mkdir(parents=True, exist_ok=True)
-        if os.path.samefile(str(self._storage), str(path.parent)):
-            return
-        new = self._storage / (".%s.new" % path.name)
-        shutil.copytree(str(path), str(new))
-        os.replace(str(new), str(self._storage / path.name))
+            raise self._missing(storage_id)
+        if not isinstance(self._storage, FolderStorage):
+            return None
+        folder = self._storage.folder_of(storage_id)
+        if folder is None:
+            raise self._missing(storage_id)
+        return folder
 
-    def _folder_of(self, storage_id: str) -> Path:
-        """Return the folder of a checkpoint: the job's own, else the one in the storage."""
-        folders = [Path(checkpoint_folder())] + ([self._storage] if self._storage is not None else [])
-        for folder in folders if storage_id and os.sep not in storage_id else ():
-            if (folder / storage_id).is_dir():
-                return folder / storage_id
-        raise FileNotFoundError(
-            "there is no checkpoint %r in %s" % (storage_id, " or ".join(str(each) for each in folders))
-        )
+    def _bucket(self, storage_id: str) -> S3Storage:
+        """Return the bucket that may have a checkpoint, which is not here."""
+        if self._storage is None or isinstance(self._storage, FolderStorage):
+            raise self._missing(storage_id)
+        return self._storage
 
+    def _fetch(self, storage_id: str, folder: str, names: Iterable[str]) -> None:
+        """Download entries of a checkpoint from the bucket, with the folders above them."""
+        bucket = self._bucket(storage_id)
+        os.makedirs(folder, exist_ok=True)
+        for name in names:
+            path = os.path.join(folder, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            if not name.endswith("/"):
+                bucket.fetch(storage_id, name, path)
 
-def storage_of(given: Any) -> Path | None:
-    """Return the folder that ``checkpoint_storage`` of ``init()`` names; None where it names none.
-
-    Raises:
-        NotImplementedError: it is not a folder.
-        TypeError: it is not a text, a path or a dictionary.
-        ValueError: it is not a storage.
-    """
-    if given is None:
-        return None
-    if isinstance(given, dict):
-        parts = STORAGE_TYPES.get(str(given.get("type")))
-        if parts is None:
-            raise _not_a_folder(given.get("type"))
-        if not given.get(parts[0]):
-            raise ValueError("checkpoint_storage of type %s needs %s" % (given["type"], parts[0]))
-        return Path(*[str(given[part]) for part in parts if given.get(part)])
-    if not isinstance(given, (str, os.PathLike)):
-        raise TypeError("checkpoint_storage must be a string, a dictionary or None, not %r" % (given,))
-    text = os.fspath(given)
-    scheme, colon, path = text.partition(":")
-    if not colon or "/" in scheme:
-        return Path(text)
-    if scheme != "file":
-        raise _not_a_folder(scheme)
-    path = path[2:] if path.startswith("//") else path
-    if not path.startswith("/") or "?" in path or "#" in path or ";" in path:
-        raise ValueError("checkpoint_storage %r is not a path: write file:///folder" % text)
-    return Path(path)
-
-
-def _not_a_folder(kind: Any) -> NotImplementedError:
-    return NotImplementedError(
-        "checkpoint_storage of type %s is not there in init(); checkpoint_storage: of the experiment's file has it"
-        % kind
-    )
+    def _missing(self, storage_id: str) -> FileNotFoundError:
+        where = [checkpoint_folder(), *([] if self._storage is None else [str(self._storage)])]
+        return FileNotFoundError("there is no checkpoint %r in %s" % (storage_id, " or ".join(where)))
 
 
 def _without_steps() -> ValueError:

@@ -84,7 +84,7 @@ def init(
 
     Raises:
         RuntimeError: it was called before, or the process belongs to no job.
-        NotImplementedError: a checkpoint storage is named: checkpoints are the job's.
+        NotImplementedError: the checkpoint storage is neither a folder nor a bucket of S3.
         ValueError: the job has several slots, and it is not said which process this is.
     """
     global _context
