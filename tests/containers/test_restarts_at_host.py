@@ -226,7 +226,7 @@ def test_the_next_container_is_stopped_where_it_waits_and_leaves_nothing(ground:
     await_end(ground, job_id, 1)
     assert recorded(ground, job_id, 1)["followed_by"]
     ensure_controller(ground.home)
-    ground.reaches(job_id, State.QUEUED, attempt=2)
+    ground.reaches(job_id, State.QUEUED, State.PENDING, State.PROCESSING, attempt=2)
 
     ground.ask(job_id, kind)
 

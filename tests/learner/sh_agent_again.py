@@ -146,6 +146,7 @@ NOT_PROMISED: dict[str, str] = {
     "test_secrets_stay_masked_when_the_scribe_is_killed": _HAND,
     "test_signals_are_as_a_shell_would_have_them": "again below: not every shell can give SIGINT back",
     "test_state_is_written_on_a_full_disk_though_others_take_every_block_that_is_freed": _INSIDE,
+    "test_a_state_is_written_though_others_take_each_inode_that_becomes_free": _INSIDE,
     "test_the_version_is_the_distributions": _INSIDE,
     "test_time_limits_do_not_depend_on_the_wall_clock": _INSIDE,
     "test_what_a_command_says_as_it_is_ended_is_kept": _LOST,
