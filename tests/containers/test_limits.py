@@ -29,6 +29,21 @@ def test_a_job_that_needs_more_memory_than_it_has_ends_with_its_limit_and_use(ma
     assert "64 MiB" in seen.reason.text
 
 
+def test_a_job_whose_first_process_is_killed_for_want_of_memory_ends_with_its_limit(
+    make_job: MakeJob,
+) -> None:
+    several = "import os, time; os.fork(); os.fork(); x = bytearray(40 << 20); time.sleep(600)"
+    command = f'echo 1000 >/proc/1/oom_score_adj; python3 -c "{several}"'
+    seen = make_job(command, memory_bytes=64 << 20).launch().until_over()[1]
+
+    assert (seen.exit_code, seen.stopped) == (137, "memory")
+    assert seen.reason is not None
+    assert (seen.reason.code, seen.reason.text) == (
+        "C203",
+        "ran out of memory: its container's limit is 64 MiB, the kernel killed it",
+    )
+
+
 def test_memory_that_suffices_is_given(make_job: MakeJob) -> None:
     job = make_job(f'python3 -c "{HUNGRY}"', memory_bytes=512 << 20).launch()
 

@@ -13,6 +13,7 @@ import os
 import select
 import shlex
 import signal
+import time
 
 from workbench.learner.platform import beneath, system
 from workbench.learner.platform.engine_client import EngineRefused, EngineRequest, ask, connected, version_at
@@ -37,6 +38,12 @@ _BYTES = 1 << 20
 _SURVEY_BYTES = 1 << 20
 _REMOVED_SECONDS = 2.0
 _CONNECT_SECONDS = 5.0
+_SHORTAGE_SECONDS = 30
+"""How long before a container's end the kernel may have begun to kill in there for want of memory."""
+
+_REPORTED_SECONDS = 2
+"""How long after a container's end its engine may report that memory ran out in there."""
+
 _ENGINE_BACK_SECONDS = 60.0
 """How long a start waits for an engine that went away: nothing has run yet, so it can be asked again."""
 
@@ -95,6 +102,7 @@ class ContainerProxy:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)  # the wakeup descriptor tells
+        self._began_at = time.time()
         self._ending: EngineRequest | None = None
         self._engine_was_lost = False
         self._full = False
@@ -344,11 +352,38 @@ class ContainerProxy:
             # An engine that answers again may have ended it at its start.
             self._write_reason("the container ended with its engine", "S200")
             return
+        if self._ran_out_of_memory():
+            self._write_reason(*_memory(0, self._config.get("memory_bytes")), stopped="memory")
+            return
         self._write_reason(
             "the container was killed or removed from outside",
             "S104",
             "The kernel kills a container that needs more memory than there is; docker events tells the rest.",
         )
+
+    def _ran_out_of_memory(self) -> bool:
+        """Ask the engine whether the kernel has just killed something in there for want of memory.
+
+        Where the container's first process was killed, too, nobody else can say so. Podman does not.
+        """
+        from urllib.parse import quote  # few containers end so; each guard would pay for it
+
+        now = time.time()
+        filters = json.dumps(
+            {"type": ["container"], "event": ["oom"], "container": [self._config["name"]]},
+            separators=(",", ":"),
+        )
+        target = "events?since=%d&until=%d&filters=%s" % (
+            max(self._began_at, now - _SHORTAGE_SECONDS),
+            now + _REPORTED_SECONDS,
+            quote(filters),
+        )
+        engine = self._config["engine"]
+        try:
+            stream = connected(engine, _CONNECT_SECONDS)
+            return bool(EngineRequest(stream, "GET", target, version=version_at(engine)).answer())
+        except (EngineRefused, OSError):
+            return False
 
     def _write_reason(self, text: str, code: str, hint: str = "", stopped: str = "") -> None:
         write_reason(self._folder, text, code, hint, stopped)
@@ -369,7 +404,8 @@ def _replace(path: str, document: dict[str, Any]) -> None:
 
 
 def _memory(peak_bytes: int, limit_bytes: int | None) -> tuple[str, str, str]:
-    used = "it used up to %s" % _size(peak_bytes)
+    """Return text, code and hint; ``peak_bytes`` is 0 where what knows it was killed."""
+    used = "it used up to %s" % _size(peak_bytes) if peak_bytes else "the kernel killed it"
     if not limit_bytes:
         return ("ran out of the machine's memory: " + used, "S100", "")
     text = "ran out of memory: its container's limit is %s, %s" % (_size(limit_bytes), used)
