@@ -35,7 +35,10 @@ from workbench.errors import RunnerError
 from workbench.job import LearnerPhase, Reason
 from workbench.paths import Home, JobFolder
 from workbench.spec import JobSpec
+from workbench.time_expressions import about_text
 from workbench.values import dataclass
+
+_MINUTE_US = 60_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,14 +232,37 @@ class HostTurn:
     """Which limit of the host's policy keeps it waiting; empty where none does."""
     preempts: int = 0
     """How many jobs of a lower priority are to end for it."""
+    free_at_us: int | None = None
+    """When another GPU that it could use is free at the latest, by this machine's clock; None: nobody knows."""
+    is_enough_then: bool = False
+    """Whether it has all that it lacks by then."""
+
+    @classmethod
+    def from_host(cls, document: Mapping[str, Any], now_us: int) -> HostTurn:
+        """Read what a host says; where its clock is wrong by minutes, the times are put right by as many.
+
+        Whole minutes, so that a slow connection does not make a time another one at each look.
+        """
+        facts = dict(document)
+        host_now_us, at_us = facts.pop("now_us"), facts["free_at_us"]
+        if at_us is not None:
+            facts["free_at_us"] = at_us + round((now_us - host_now_us) / _MINUTE_US) * _MINUTE_US
+        return cls(**facts)
 
     @property
     def is_special(self) -> bool:
         """Whether there is more to say than who holds the GPUs."""
         return bool(self.limit or self.preempts)
 
-    def reason(self, count: int) -> str:
-        """Say why a job that needs ``count`` GPUs waits."""
+    def until(self, now_us: int) -> str:
+        """Say by when there are more GPUs for it; empty where nobody knows."""
+        if self.free_at_us is None or self.free_at_us <= now_us or self.preempts:
+            return ""
+        which = "enough is" if self.is_enough_then else "the next is"
+        return f"; {which} free by about {about_text(self.free_at_us, now_us)}"
+
+    def reason(self, count: int, *, now_us: int, busy: str = "") -> str:
+        """Say why a job that needs ``count`` GPUs waits; ``busy`` is who holds them."""
         line = f"{ordinal(self.place)} of {self.of}"
         if self.ahead and self.free >= count:
             line += f", behind {self.ahead_owner}'s job {self.ahead}"
@@ -244,7 +270,8 @@ class HostTurn:
         if self.preempts:
             line += f"; {self.preempts} job{'' if self.preempts == 1 else 's'} of a lower priority"
             line += f" end{'s' if self.preempts == 1 else ''} for it"
-        return f"waits: needs {count} GPU{'' if count == 1 else 's'}, {self.free} free; {line}"
+        needs = f"waits: needs {count} GPU{'' if count == 1 else 's'}, {self.free} free"
+        return f"{needs}{self.until(now_us)}; {line}" + (f": {busy}" if busy else "")
 
 
 def ordinal(number: int) -> str:

@@ -36,6 +36,8 @@ _FORMATS: Final = (
 )
 
 
+_MINUTE_US: Final = 60_000_000
+
 _FARTHEST_US: Final = 10 * 365 * 86_400_000_000
 
 BEGIN_FORMS: Final = (
@@ -154,6 +156,11 @@ def until_text(text: str, now_us: int) -> str:
     moment = datetime.fromisoformat(text)
     day = "" if _us(moment) - now_us < 86_400_000_000 else "%Y-%m-%d "
     return moment.strftime(f"{day}%H:%M:%S" if moment.second else f"{day}%H:%M")
+
+
+def about_text(time_us: int, now_us: int) -> str:
+    """Return a time to come for people, as :func:`until_text` does, to the minute, rounded up."""
+    return until_text(local_iso(-(-time_us // _MINUTE_US) * _MINUTE_US), now_us)
 
 
 def _period(text: str, found: re.Match[str]) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,31 @@ def test_a_sweep_of_small_jobs_does_not_starve_a_large_one_of_another_home(
     story = f"{large}\n{log_of(theirs.home)}\n{rest}\n{log_of(mine.home)}"
     assert started_us(theirs, large) < min(started_us(mine, job_id) for job_id in rest), story
     assert lined_up() == set()
+
+
+def test_who_waits_for_another_home_reads_by_when_enough_is_free(
+    grounds: tuple[Ground, Ground], tmp_path: Path
+) -> None:
+    mine, theirs = grounds
+    end = tmp_path / "end"
+    first = mine.submit(hold(end), gpus=4, max_runtime_seconds=3600)
+    mine.prints(first, "ready")
+    large = theirs.submit("true", gpus=4)
+    until(lambda: large in lined_up(), lambda: str(theirs.row(large)))
+    small = mine.submit("true", gpus=2)
+
+    def reads(ground: Ground, job_id: str, pattern: str) -> None:
+        until(lambda: re.search(pattern, ground.row(job_id).reason.text), lambda: str(ground.row(job_id)))
+
+    reads(
+        theirs,
+        large,
+        r"GPU 3 .*; enough is free by about \d\d:\d\d$|, 0 free; enough is free by about .*; 1st of 2",
+    )
+    reads(mine, small, r"needs 2 GPUs, 0 free; the next is free by about [-\d :]+; 2nd of 2")
+    end.touch()
+    theirs.ends(large)
+    mine.ends(small)
 
 
 def test_the_larger_priority_of_another_home_goes_first(

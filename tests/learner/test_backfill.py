@@ -16,7 +16,14 @@ from workbench.learner.platform import leases
 from workbench.learner.platform.system import now_us
 from workbench.learner.queue.entries import QueueEntry, entry_of
 from workbench.learner.queue.line import HostQueue, endings_of
-from workbench.learner.queue.order import AROUND_SECONDS, PASSING_AT_MOST, Ending, FreeGpus, turns
+from workbench.learner.queue.order import (
+    AROUND_SECONDS,
+    PASSING_AT_MOST,
+    Ending,
+    FreeGpus,
+    turns,
+    with_times,
+)
 from workbench.learner.queue.policy import Policy, parse_policy
 from workbench.spec import DataStore, Framework, JobSpec
 
@@ -239,10 +246,58 @@ def test_a_lease_says_by_when_its_gpus_are_free(folder: str, says: dict[str, obj
         ends = endings_of(folder, slots)
         assert len(ends) == starts
         if starts:
-            assert 7200 < ends[0].seconds <= 7200 + AROUND_SECONDS and ends[0][1:] == (1, 0)
+            assert 7200 < ends[0].seconds <= 7200 + AROUND_SECONDS and ends[0][1:3] == (1, 0)
     finally:
         queue.close()
         lease.release()
+
+
+@pytest.mark.parametrize(
+    ("waiting", "endings", "expected"),
+    [
+        pytest.param([entry("a", 4)], {10: 1, 20: 1}, {"a": (20, True)}, id="both that it lacks"),
+        pytest.param([entry("a", 3)], {10: 1, 20: 1}, {"a": (10, True)}, id="the one that it lacks"),
+        pytest.param([entry("a", 4)], {10: 1}, {"a": (10, False)}, id="of one nobody knows"),
+        pytest.param([entry("a", 4)], {}, {"a": (None, False)}, id="nobody knows of any"),
+        pytest.param([entry("a", 4)], {-1: 2}, {"a": (None, False)}, id="should be over"),
+        pytest.param([entry("a", 4)], {10**9: 2}, {"a": (None, False)}, id="after a year"),
+        pytest.param(
+            [entry("a", 4), entry("b", 3), entry("c", 1)],
+            {10: 1, 20: 1},
+            {"a": (20, True), "b": (10, False), "c": (None, False)},
+            id="those behind it learn of the next one, unless enough are free",
+        ),
+        pytest.param([entry("a", 2)], {10: 1}, {"a": (None, False)}, id="it starts"),
+    ],
+)
+def test_who_waits_for_gpus_learns_by_when_there_are_more(
+    waiting: list[QueueEntry], endings: dict[int, int], expected: dict[str, tuple[int | None, bool]]
+) -> None:
+    coming = [Ending(float(seconds), gpus, at_us=seconds) for seconds, gpus in endings.items()]
+
+    found = with_times(turns(waiting, FOUR, policy=PRIORITY, endings=coming), waiting, coming)
+
+    assert {key[2]: (turn.free_at_us, turn.is_enough_then) for key, turn in found.items()} == expected
+
+
+def test_a_slice_that_comes_free_is_for_learners_with_one_gpu_each() -> None:
+    divided, waiting = FreeGpus(2, 2), [entry("a", 2), entry("b", 1, each=2)]
+    coming = [Ending(10.0, 0, 1, at_us=10), Ending(20.0, 1, at_us=20)]
+
+    found = with_times(turns(waiting, divided), waiting, coming)
+
+    assert [turn.free_at_us for turn in found.values()] == [20, 20]
+    assert (
+        with_times(turns([entry("a", 3)], divided), [entry("a", 3)], coming)[1000, "h", "a"].free_at_us == 10
+    )
+
+
+def test_a_limit_of_the_policy_is_not_waited_for_as_gpus_are() -> None:
+    policy, waiting = parse_policy("[people.1000]\nmax_gpus = 1"), [entry("a", 3)]
+
+    found = with_times(turns(waiting, FOUR, policy=policy), waiting, [Ending(10.0, 2, at_us=10)])
+
+    assert found[1000, "h", "a"].free_at_us is None
 
 
 def test_what_should_be_over_lets_nobody_pass(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,50 @@ def test_a_job_that_its_host_keeps_within_a_limit_holds_none_of_its_home_up() ->
     assert [verdicts[name].start for name in "abc"] == [False, True, True]
 
 
+NOW_US = 1_000_000_000_000_000
+FROM_HOST = {"start": False, "place": 2, "of": 5, "free": 3, "ahead": "", "ahead_owner": ""} | {
+    "others_ahead": True, "limit": "", "preempts": 0, "free_at_us": NOW_US + 90_000_000, "is_enough_then": False,
+    "now_us": NOW_US,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "until"),
+    [
+        ({}, "; the next is free by about 01:49"),
+        ({"is_enough_then": True}, "; enough is free by about 01:49"),
+        ({"now_us": NOW_US - 3_600_000_000 - 7_000_000}, "; the next is free by about 02:49"),
+        ({"now_us": NOW_US + 29_000_000}, "; the next is free by about 01:49"),
+        ({"free_at_us": NOW_US}, ""),
+        ({"free_at_us": None}, ""),
+    ],
+    ids=[
+        "next",
+        "enough",
+        "its clock is an hour behind",
+        "its clock is near enough",
+        "it should be",
+        "unknown",
+    ],
+)
+def test_a_reason_names_when_the_host_foresees_more_gpus(
+    changed: dict[str, object], until: str, utc: None
+) -> None:
+    turn = HostTurn.from_host({**FROM_HOST, **changed}, NOW_US)
+
+    verdict = schedule(FOUR_GPUS, [], [SlotRequest("a", 1, slots=4, turn=turn)], NOW_US)["a"]
+
+    assert verdict.reason == f"waits: needs 4 GPUs, 3 free{until}; 2nd of 5"
+
+
+def test_a_reason_names_no_time_where_jobs_end_for_it_now() -> None:
+    turn = HostTurn.from_host({**FROM_HOST, "preempts": 1}, NOW_US)
+
+    assert turn.reason(4, now_us=NOW_US, busy="GPU 0 by anna") == (
+        "waits: needs 4 GPUs, 3 free; 2nd of 5; 1 job of a lower priority ends for it: GPU 0 by anna"
+    )
+
+
 def test_a_job_whose_turn_its_host_does_not_say_passes_none_that_it_keeps_within_a_limit() -> None:
     """Only the first hundred of a home wait at a host; those after them would be launched, and sent back."""
     limited = HostTurn(start=False, place=1, of=1, free=4, limit="the host gives a person 1 job at once")

@@ -12,14 +12,12 @@ from typing import Final
 
 from runners.interface import HostGates, HostTurn, HostWait
 from workbench.spec import DEFAULT_PRIORITY, DEFAULT_WEIGHT
-from workbench.time_expressions import local_iso, until_text
+from workbench.time_expressions import about_text
 from workbench.values import dataclass
 
 NAMED_HOLDERS: Final = 3
 """How many jobs a reason names before it counts the rest."""
 
-
-MINUTE_US: Final = 60_000_000
 
 AT_ITS_HOST: Final = "waits at its host, which starts it"
 """The reason of a job that was handed over, until the host says how it stands there."""
@@ -190,7 +188,7 @@ def _verdict(
     if slot_request.slots:
         turn = slot_request.turn
         if turn is not None and not turn.start and (turn.others_ahead or turn.is_special):
-            return QueueVerdict(False, turn.reason(slot_request.slots))
+            return QueueVerdict(False, turn.reason(slot_request.slots, now_us=now_us))
         held = sum(one.slots for one in holders)
         # More slots than there are: launching it says so, and at once.
         if slot_request.slots <= capacity.slots < held + slot_request.slots:
@@ -238,8 +236,7 @@ def _until(ends: Sequence[tuple[int | None, float]], missing: float, now_us: int
     for end_us, amount in sorted((end, amount) for end, amount in ends if end is not None and end > now_us):
         freed += amount
         if freed >= missing:
-            minute_us = -(-end_us // MINUTE_US) * MINUTE_US
-            return f"; enough is free by about {until_text(local_iso(minute_us), now_us)}"
+            return f"; enough is free by about {about_text(end_us, now_us)}"
     return ""
 
 

@@ -855,8 +855,11 @@ def _busy_reason(tracked: TrackedJob, found: CapacityMeasured) -> str:
         # It had them when the job was launched: they may come back, after a reboot say.
         return f"{alone}: {tracked.row.target.backend} has {found.capacity.slots} now"
     turn = found.turns.get(tracked.row.id)
-    why = alone if turn is None or (turn.of == 1 and not turn.is_special) else turn.reason(needed)
-    return f"{why}: {found.holders}" if found.holders else ""
+    if not found.holders:
+        return ""
+    if turn is None or (turn.of == 1 and not turn.is_special):
+        return f"{alone}: {found.holders}{'' if turn is None else turn.until(now_us())}"
+    return turn.reason(needed, now_us=now_us(), busy=found.holders)
 
 
 def _has_line(tracked: TrackedJob) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from backends.contract.host import BackendOptions, Host, Inventory, Slot
 from runners.interface import HostTurn, Runner
+from workbench.clock import now_us
 from workbench.controller.decide.messages import CapacityMeasured
 from workbench.controller.decide.scheduler import Capacity, LinedUpJob
 from workbench.controller.runtime.connections import SHARED
@@ -92,7 +93,7 @@ class RegistryTarget:
             handed_over=[host_entry(entry, home) for entry in line.handed_over],
         )
         machine, missed = found["machine"], found["missed"]
-        turns = {job: HostTurn(**turn) for job, turn in found["turns"].items()}
+        turns = {job: HostTurn.from_host(turn, now_us()) for job, turn in found["turns"].items()}
         slots = [Slot(**slot) for slot in machine["slots"]]
         return replace(
             _sum(target, machine["cpus"], slots),

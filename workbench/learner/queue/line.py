@@ -237,8 +237,9 @@ class HostQueue:
             trouble = f"the host's policy is not used: {error}"
         held = {} if policy == Policy() else held_by_group(folder, slots, counts_hours=policy.counts_hours)
         gpus = free_gpus(slots)
-        endings = endings_of(folder, slots) if order.may_pass(entries, gpus, policy) else []
+        endings = endings_of(folder, slots) if entries else []
         found = order.turns(entries, gpus, set(self._passed), policy, held, user_name, endings)
+        found = order.with_times(found, entries, endings)
         if is_drained():
             why = f"the host is to be empty, by {DRAIN_FILE}"
             found = {key: turn._replace(start=False, limit=why) for key, turn in found.items()}
@@ -308,11 +309,10 @@ def endings_of(folder: str, slots: Sequence[Mapping[str, Any]]) -> List[order.En
         seconds = finite(runtime, -1.0)
         if holding.since_us is None or seconds < 0:
             continue
-        held_seconds = (now - holding.since_us) / 1e6
+        longest_us = int((seconds + order.AROUND_SECONDS) * 1e6)
+        at_us = holding.since_us + longest_us
         is_slice = allocation.is_slice(uuid)
-        found.append(
-            order.Ending(seconds + order.AROUND_SECONDS - held_seconds, int(not is_slice), int(is_slice))
-        )
+        found.append(order.Ending((at_us - now) / 1e6, int(not is_slice), int(is_slice), at_us))
     return found
 
 
@@ -329,6 +329,9 @@ def turn_document(turn: order.Turn) -> Dict[str, Any]:
         "others_ahead": turn.others_ahead,
         "limit": turn.limit,
         "preempts": turn.preempts,
+        "free_at_us": turn.free_at_us,
+        "is_enough_then": turn.is_enough_then,
+        "now_us": now_us(),
     }
 
 

@@ -42,6 +42,9 @@ DEFAULT_POLICY = Policy()
 PASSING_AT_MOST = 100
 """Of so many that wait it is computed when they start at the latest; those after them pass nobody."""
 
+FORESEEN_SECONDS = 366 * 86400.0
+"""What is free after a year is as good as unknown."""
+
 AROUND_SECONDS = 60.0
 """How long a job may hold its GPUs beside its ``max_runtime``: until its command starts, and while it is ended."""
 
@@ -76,6 +79,12 @@ class Ending(NamedTuple):
     seconds: float
     whole: int = 0
     slices: int = 0
+    at_us: int = 0
+    """The same as a time of day, by the host's clock; 0 where nobody asks for it."""
+
+    def usable(self, each: int) -> int:
+        """Return how many of them serve a job whose learners get so many each."""
+        return self.whole + (self.slices if each == 1 else 0)
 
 
 class Turn(NamedTuple):
@@ -97,6 +106,10 @@ class Turn(NamedTuple):
     """Of the first that waits: how many GPUs it lacks, once those ahead of it have theirs."""
     preempts: int = 0
     """Of the first that waits: how many jobs of a lower priority are to end for it."""
+    free_at_us: Optional[int] = None
+    """When another GPU that it could use is free at the latest; None: nobody knows, or it waits for something else."""
+    is_enough_then: bool = False
+    """Whether these are all that it lacks: known of the first that waits alone."""
 
 
 def in_order(entries: Iterable[QueueEntry]) -> List[QueueEntry]:
@@ -196,6 +209,39 @@ def turns(
             waits = key
 
 
+def with_times(
+    found: Mapping[Key, Turn], entries: Iterable[QueueEntry], endings: Iterable[Ending]
+) -> Dict[Key, Turn]:
+    """Return turns that say by when there are more GPUs for those that wait for them, as their holders promise."""
+    coming = sorted(
+        (one for one in endings if 0 < one.seconds < FORESEEN_SECONDS), key=lambda one: one.seconds
+    )
+    nearest = {
+        is_alone: next((one.at_us for one in coming if one.usable(1 if is_alone else 2)), None)
+        for is_alone in (True, False)
+    }
+    timed = dict(found)
+    for entry in entries:
+        turn = found[entry.key]
+        if turn.start or turn.limit or turn.free >= entry.gpus:
+            continue
+        enough_at = _enough_at(coming, turn.lacks, entry.each) if turn.lacks else None
+        timed[entry.key] = turn._replace(
+            free_at_us=nearest[entry.each == 1] if enough_at is None else enough_at,
+            is_enough_then=enough_at is not None,
+        )
+    return timed
+
+
+def _enough_at(coming: Iterable[Ending], lacking: int, each: int) -> Optional[int]:
+    freed = 0
+    for one in coming:
+        freed += one.usable(each)
+        if freed >= lacking:
+            return one.at_us
+    return None
+
+
 def may_pass(entries: Sequence[QueueEntry], gpus: FreeGpus, policy: Policy) -> bool:
     """Say whether anybody could pass another one by its ``max_runtime``: only then endings are worth their reading.
 
@@ -235,7 +281,7 @@ class _Future:
         """When the last of those so far starts, at the latest."""
         self._horizon = float("inf")
         """By when those who pass have to be over: of somebody before them it is only known that it starts later."""
-        for seconds, whole, slices in sorted(endings):
+        for seconds, whole, slices, _ in sorted(endings):
             free = free._replace(whole_free=free.whole_free + whole, slices_free=free.slices_free + slices)
             self._steps.append((max(seconds, 1.0), free))
 
