@@ -449,6 +449,35 @@ def test_a_change_that_a_busy_waiter_missed_is_reported(
     assert home.operations.call("line_up", arguments)["missed"] == []
 
 
+def test_what_a_connection_was_sent_before_stands_until_it_is_sent_again(
+    home: WaitingHome, busy: leases.Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = [home.wait(gpus=2) for _ in range(2)]
+    entries = [{"job": job.id, "priority": 60, "position": 0.0, "tries": 0} for job in (first, second)]
+    arguments = {"home": home.uuid, "waiting": [], "keep": []}
+
+    def line_up(host: HostOperations, **more: Any) -> list[str]:
+        missed: list[str] = host.call("line_up", {**arguments, **more})["missed"]
+        return missed
+
+    def priorities() -> dict[str, int]:
+        return {one.job: one.priority for one in read_entries(os.environ["FABRIC_LEASES"])}
+
+    assert line_up(home.operations, unchanged=[first.id]) == [first.id], "it was sent nothing of it"
+    assert line_up(home.operations, handed_over=entries) == []
+    assert priorities() == {first.id: 60, second.id: 60}
+
+    home.ask(act="change", job=first.id, facts={"priority": 20})
+    assert line_up(home.operations, handed_over=[{**entries[1], "priority": 70}], unchanged=[first.id]) == []
+    assert priorities() == {first.id: 60, second.id: 70}
+
+    assert line_up(home.operations, unchanged=[second.id]) == [], "the first one waits no more"
+    assert line_up(home.operations, unchanged=[first.id, second.id]) == [first.id]
+    other = HostOperations()
+    assert line_up(other, unchanged=[second.id]) == [second.id], "another connection was sent nothing"
+    other.close()
+
+
 def test_a_hand_over_without_an_answer_may_have_been_one(
     home: WaitingHome, busy: leases.Lease, monkeypatch: pytest.MonkeyPatch
 ) -> None:

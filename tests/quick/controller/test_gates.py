@@ -17,10 +17,9 @@ from workbench.controller.decide.model import BackendTrouble, Operation
 from workbench.controller.decide.scheduler import QueueVerdict
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
-from workbench.controller.loop.queue import HOST_PATH, Gates, HostLine
+from workbench.controller.loop.queue import HANDED_OVER_AT_ONCE, HOST_PATH, Gates, HostLine
 from workbench.controller.targets.opener import LineUp, host_entry
 from workbench.job import Intent, JobId, LearnerPhase, Reason, State
-from workbench.learner.queue.line import WAITING_AT_ONCE
 from workbench.paths import Home
 from workbench.spec import DataStore, Framework, ImageBuild, JobSpec
 from workbench.store.db.rows import WATCHED, TargetRef
@@ -412,7 +411,7 @@ def test_a_sweep_whose_image_is_pulled_at_each_start_is_counted_here() -> None:
 
 
 def test_a_large_sweep_leaves_room_for_those_behind_gates() -> None:
-    there = [swept(f"b{number}", waits=True) for number in range(WAITING_AT_ONCE)]
+    there = [swept(f"b{number}", waits=True) for number in range(HANDED_OVER_AT_ONCE)]
     hold(*there)
     more, later = swept("c"), job("d", of=spec(begin=LATER))
 
@@ -484,7 +483,7 @@ def test_a_member_that_is_started_from_here_is_sent_to_those_that_wait_there() -
 
 
 def test_no_more_are_given_to_a_host_than_it_goes_on_with() -> None:
-    there = [job(f"b{number}", waits=True, of=spec(begin=LATER)) for number in range(WAITING_AT_ONCE - 1)]
+    there = [job(f"b{number}", waits=True, of=spec(begin=LATER)) for number in range(HANDED_OVER_AT_ONCE - 1)]
     more = [job(f"c{number}", of=spec(begin=LATER)) for number in range(2)]
     hold(*there)
 

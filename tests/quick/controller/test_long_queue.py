@@ -62,9 +62,10 @@ def test_they_are_sorted_as_their_requests_are(kind: str) -> None:
 
 @pytest.mark.parametrize(("kind", "expected"), [(BY_WEIGHT, {"a": 19, "b": 81}), ("for GPUs", {"": 100})])
 def test_a_host_is_given_the_first_by_their_weights_where_these_count(
-    kind: str, expected: dict[str, int]
+    kind: str, expected: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a long sweep would keep a later one from its share: a host chooses among the jobs that it has."""
+    monkeypatch.setattr("workbench.controller.loop.queue.HANDED_OVER_AT_ONCE", 100)
     queue = LongQueue(500, kind, first=350)
 
     given = [one for one in queue.jobs if one.verdict is not None and one.verdict.hand_over]

@@ -584,6 +584,24 @@ def test_a_job_that_its_host_is_to_start_is_prepared_though_it_waits() -> None:
     )
 
 
+@pytest.mark.parametrize("there", [{}, {"statuses": those(learner(1, LearnerPhase.STARTING, waits=True))}])
+def test_the_reason_of_a_job_behind_many_changes_only_now_and_then(there: dict[str, Any]) -> None:
+    near, far = QueueVerdict(False, "waits behind b"), QueueVerdict(False, "waits behind b", is_far=True)
+    before = {"reason": Reason("waits behind a"), "is_handed_over": bool(there), **there}
+
+    def decided(verdict: QueueVerdict, seconds: float | None) -> Decision:
+        changed_at = None if seconds is None else NOW - seconds
+        return decide(view(State.QUEUED, verdict=verdict, reason_changed_at=changed_at, **before))
+
+    change = (SetReason(Reason("waits behind b")),)
+    assert decided(near, 4.0).actions == change
+    assert decided(far, 4.0) == Decision(until=NOW + 6.0)
+    assert [decided(far, 11.0).actions, decided(far, None).actions] == [change, change]
+    assert decide(
+        view(State.QUEUED, verdict=far, reason_changed_at=NOW, **{**before, "reason": change[0].reason})
+    ) == (Decision())
+
+
 @pytest.mark.parametrize("state", [State.PENDING, State.DOWNLOADING])
 def test_a_job_all_of_whose_learners_wait_at_their_host_is_queued_again(state: State) -> None:
     both = those(waiting(1), waiting(2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -73,6 +74,20 @@ def test_a_job_that_its_host_keeps_within_a_limit_holds_none_of_its_home_up() ->
 
     assert verdicts["a"].reason.endswith("1st of 3; the host gives a home of fabric 1 GPU at once")
     assert [verdicts[name].start for name in "abc"] == [False, True, True]
+
+
+def test_who_waits_behind_many_is_known() -> None:
+    running = [SlotRequest("r", 0, slots=4)]
+    waiting = [SlotRequest(f"{number:02}", number, slots=1) for number in range(1, 15)]
+    turns = {one.job_id: HostTurn(False, place=one.seq, of=14, free=0, others_ahead=True) for one in waiting}
+
+    own = schedule(FOUR_GPUS, running, waiting)
+    at_host = schedule(FOUR_GPUS, running, [replace(one, turn=turns[one.job_id]) for one in waiting])
+
+    assert [name for name, one in own.items() if one.is_far] == ["11", "12", "13", "14"]
+    assert {name: one.is_far for name, one in at_host.items()} == {
+        name: one.is_far for name, one in own.items()
+    }
 
 
 NOW_US = 1_000_000_000_000_000

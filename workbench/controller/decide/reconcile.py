@@ -62,6 +62,9 @@ STILL_COMING: Final = "; not all of its output and files had come after"
 AHEAD_SHOWN_AFTER_SECONDS: Final = 3.0
 """What is done for an attempt that waits anyway is shown where it takes long: until then the reason is why it waits."""
 
+FAR_REASON_EVERY_SECONDS: Final = 10.0
+"""How often the reason is changed at most of a job that waits behind many: each of them that starts changes it."""
+
 REASON_EVERY_SECONDS: Final = 1.0
 """How often the reason of a long launch may change."""
 
@@ -202,7 +205,7 @@ def _queued(job: JobSnapshot) -> Decision:
     if job.verdict.never:
         return Decision((Finish(_never_comes(job.verdict.never)),))
     if not (job.verdict.start or job.verdict.hand_over):
-        return Decision(_set_reason(job, Reason(job.verdict.reason)))
+        return _set_line_reason(job, Reason(job.verdict.reason))
     reason = Reason("starting" if job.verdict.start else job.verdict.reason)
     return Decision((Transition(State.PENDING, reason), StartLaunch()))
 
@@ -472,7 +475,7 @@ def _starting(job: JobSnapshot) -> Decision:
         reason = _waiting_reason(job)
         if job.state is not State.QUEUED:
             return Decision((Transition(State.QUEUED, reason),))
-        return Decision(_set_reason(job, reason))
+        return _set_line_reason(job, reason)
     phases = {learner.phase for learner in job.statuses.values()}
     if phases - NOT_BEGUN:
         return Decision((Transition(State.PROCESSING, _running_reason(job)),))
@@ -483,6 +486,15 @@ def _starting(job: JobSnapshot) -> Decision:
     reason = Reason(_doing(job, LearnerPhase.DOWNLOADING) or "the setup command runs")
     if job.state is State.PENDING:
         return Decision((Transition(State.DOWNLOADING, reason),))
+    return Decision(_set_reason(job, reason))
+
+
+def _set_line_reason(job: JobSnapshot, reason: Reason) -> Decision:
+    """Say how a job stands in its queue; of one behind many others only now and then."""
+    is_far = job.verdict is not None and job.verdict.is_far and not reason.code
+    due = (job.reason_changed_at or 0.0) + FAR_REASON_EVERY_SECONDS
+    if is_far and job.reason_changed_at is not None and job.now < due and reason.text != job.reason.text:
+        return Decision(until=due)
     return Decision(_set_reason(job, reason))
 
 

@@ -8,6 +8,7 @@ that asks for more CPUs than there are gets what there is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from runners.interface import HostGates, HostTurn, HostWait
@@ -18,6 +19,9 @@ from workbench.values import dataclass
 NAMED_HOLDERS: Final = 3
 """How many jobs a reason names before it counts the rest."""
 
+
+NEXT_ONES: Final = 10
+"""Of so many of those that wait each change of their place is shown at once."""
 
 AT_ITS_HOST: Final = "waits at its host, which starts it"
 """The reason of a job that was handed over, until the host says how it stands there."""
@@ -106,6 +110,8 @@ class QueueVerdict:
     """A remark to show with a job that starts: it gets less than it asked for."""
     never: str = ""
     """Why it can never start; the job fails then."""
+    is_far: bool = False
+    """Whether many come before it: its reason is another one with each of them that starts."""
 
     @property
     def decisive(self) -> tuple[bool, str, bool, bool, str, str]:
@@ -137,6 +143,7 @@ def schedule(
     verdicts: dict[str, QueueVerdict] = {}
     behind: dict[str, QueueVerdict] = {}
     behind_limited: QueueVerdict | None = None
+    waiting_count = 0
     for slot_request in waiting if are_in_order else sorted(waiting, key=lambda one: one.order):
         kinds = _kinds(slot_request)
         # Thousands may wait behind one.
@@ -148,13 +155,16 @@ def schedule(
         if verdict.start:
             holders.append(slot_request)
             continue
+        waiting_count += 1
+        if waiting_count == NEXT_ONES:
+            behind = {kind: replace(one, is_far=True) for kind, one in behind.items()}
         if slot_request.turn is not None and slot_request.turn.limit:
             # Its host lets others pass it. Of those whose turn it does not say, the first ones wait there only.
             behind_limited = behind_limited or _behind(slot_request)
             continue
         for kind in kinds:
             if kind not in behind:
-                behind[kind] = _behind(slot_request)
+                behind[kind] = replace(_behind(slot_request), is_far=waiting_count >= NEXT_ONES)
     return verdicts
 
 
@@ -188,7 +198,8 @@ def _verdict(
     if slot_request.slots:
         turn = slot_request.turn
         if turn is not None and not turn.start and (turn.others_ahead or turn.is_special):
-            return QueueVerdict(False, turn.reason(slot_request.slots, now_us=now_us))
+            why = turn.reason(slot_request.slots, now_us=now_us)
+            return QueueVerdict(False, why, is_far=turn.place > NEXT_ONES)
         held = sum(one.slots for one in holders)
         # More slots than there are: launching it says so, and at once.
         if slot_request.slots <= capacity.slots < held + slot_request.slots:

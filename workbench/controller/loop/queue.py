@@ -55,6 +55,9 @@ CLOCK_SECONDS: Final = 30.0
 """How long at most until the time of day is read again for jobs that wait for one: it may be set meanwhile."""
 
 
+HANDED_OVER_AT_ONCE: Final = 1000
+"""So many jobs of a home are prepared and given to a host ahead of their turn; the first of them are in its queue."""
+
 WEIGHED_AT_ONCE: Final = 2 * WAITING_AT_ONCE
 """Of so many that wait it is looked up which come first by their weights: a host may have half of them already."""
 
@@ -196,7 +199,7 @@ class Gates:
         """
         row, machine = tracked.row, tracked.row.target.machine
         kind = (machine, gates.are_closed)
-        if ahead[machine] >= AHEAD_AT_ONCE or at_hosts[kind] >= WAITING_AT_ONCE:
+        if ahead[machine] >= AHEAD_AT_ONCE or at_hosts[kind] >= HANDED_OVER_AT_ONCE:
             return False
         if tracked.is_handed_over or tracked.stays_here or not can_wait_at_host(tracked.row.target):
             return False
@@ -712,7 +715,8 @@ class JobQueue:
             worker = (
                 self._context.worker((ready or held)[0].row.target) if host_line is None else host_line.worker
             )
-            retries.append(self._measure(worker, None if host_line is None else line_up))
+            sent = None if host_line is None else replace(line_up, known=host_line.lined_up)
+            retries.append(self._measure(worker, sent))
         times += retries
         for tracked in unreachable:
             tracked.verdict = None
@@ -728,12 +732,14 @@ class JobQueue:
                 wanted[job_id] = replace(wanted[job_id], turn=turns[job_id])
             asking = [wanted[one.row.id] for one in ready]
             verdicts = schedule(known.capacity, holding, asking, now_us(), are_in_order=are_weighed)
-            is_told = set() if host_line is None else {entry.job for entry in host_line.lined_up}
+            # One that the host has not heard of yet would come last of all when it takes its GPUs.
+            unheard = (
+                set()
+                if host_line is None
+                else {one.job for one in {*line_up.waiting, *line_up.handed_over} - host_line.lined_up}
+            )
             for tracked in ready:
-                # One that the host has not heard of yet would come last of all when it takes its GPUs.
-                is_unknown = (
-                    host_line is not None and bool(tracked.spec.gpus) and tracked.row.id not in is_told
-                )
+                is_unknown = bool(tracked.spec.gpus) and tracked.row.id in unheard
                 verdict = verdicts[tracked.row.id]
                 if verdict.reason == AT_ITS_HOST:
                     verdict = replace(verdict, reason=_busy_reason(tracked, known) or AT_ITS_HOST)
@@ -772,7 +778,7 @@ class JobQueue:
                 is_certain = bool(wanted.slots) and gates.limit is None
                 tracked.verdict = verdict if is_certain else replace(verdict, wait=HostWait(reason, gates))
                 continue
-            is_room = there < WAITING_AT_ONCE and not (wanted.cpus and is_behind)
+            is_room = there < HANDED_OVER_AT_ONCE and not (wanted.cpus and is_behind)
             collides = bool(wanted.cpus and cpus_there) and free_cpus < wanted.cpus + cpus_there
             if (
                 is_room
@@ -912,7 +918,7 @@ def _as_entry(index: int, tracked: TrackedJob) -> QueueEntry:
 def _line_up(ready: Sequence[TrackedJob], running: Sequence[TrackedJob]) -> LineUp:
     """Say who waits for GPUs at a host, in their order, and who gets some there just now."""
     lined_up = list(filter(_has_line, ready))
-    waiting = [one for one in lined_up if not one.is_handed_over]
+    waiting = [one for one in lined_up if not one.is_handed_over][:WAITING_AT_ONCE]
     handed_over = [one for one in lined_up if one.is_handed_over]
     launching = (one for one in running if one.spec.gpus and one.row.state in PREPARING)
     return LineUp(

@@ -47,6 +47,8 @@ class LineUp:
     """Jobs that are being launched: their entries stay until they have their GPUs."""
     handed_over: tuple[LinedUpJob, ...] = ()
     """Jobs that the host starts, with the position that each has now."""
+    known: frozenset[LinedUpJob] = frozenset()
+    """What the host was sent before of those, by the same connection: it is not sent again."""
 
 
 Opener = Callable[[TargetRef, str], OpenedTarget]
@@ -90,7 +92,8 @@ class RegistryTarget:
             home=self._home_uuid,
             waiting=[host_entry(entry) for entry in line.waiting],
             keep=list(line.keep),
-            handed_over=[host_entry(entry, home) for entry in line.handed_over],
+            handed_over=[host_entry(entry, home) for entry in line.handed_over if entry not in line.known],
+            unchanged=[entry.job for entry in line.handed_over if entry in line.known],
         )
         machine, missed = found["machine"], found["missed"]
         turns = {job: HostTurn.from_host(turn, now_us()) for job, turn in found["turns"].items()}

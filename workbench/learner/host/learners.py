@@ -50,6 +50,9 @@ LOCK = "agent.lock"
 LOCK_SECONDS = 1.0
 """How often locks are checked: no event reports that one is free again."""
 
+READ_ALL_SECONDS = 10.0
+"""How often all files are read though nothing is reported: a mount may have ended without a word."""
+
 UNREAD_SECONDS = 0.25
 """How often a learner is looked at again whose files cannot be read now."""
 
@@ -71,8 +74,12 @@ class LearnerObserver(Subscriber):
         self._watcher = Watcher()
         self._watched: Set[str] = set()
         self._held: Dict[str, str] = {}
+        self._seen: Dict[str, str] = {}
+        """Fingerprints of learners that change only with a report, or with what is listed of their locks."""
         self._unread: Set[str] = set()
         """Learners whose files could not be read when they were looked at last."""
+        self._locks_at = self._read_all_at = 0.0
+        """When locks are checked again, and when all files are read again, on the monotonic clock."""
         self._calls = threading.Lock()
         self._interrupted = False
 
@@ -84,26 +91,33 @@ class LearnerObserver(Subscriber):
         until = time.monotonic() + timeout_seconds
         with self._calls:
             self._watch(known)
-            folders: Sequence[str] = list(known)
-            next_locks = time.monotonic() + LOCK_SECONDS
+            if time.monotonic() >= self._read_all_at:
+                self._read_all_at = time.monotonic() + READ_ALL_SECONDS
+                folders: Set[str] = set(known)
+            else:
+                asked = {folder for folder, before in known.items() if self._seen.get(folder) != before}
+                folders = {*asked, *self._wait(0.0), *self._unread, *self._unlocked(known)}
             while True:
-                changed = self._changed(folders, known)
+                changed = self._changed(sorted(folders), known)
                 now = time.monotonic()
                 if changed or self._interrupted or now >= until:
                     self._interrupted = False
                     return {"learners": changed, "boot_id": system.boot_id(), "now_us": system.now_us()}
-                next_look = min(until, next_locks, now + UNREAD_SECONDS if self._unread else until)
-                folders = sorted({*self._wait(next_look - now), *self._unread})
-                if time.monotonic() >= next_locks:
-                    next_locks = time.monotonic() + LOCK_SECONDS
-                    listed = leases.listed_locks()
-                    folders = [
-                        *folders,
-                        *(folder for folder in known if self._held.get(folder) not in listed),
-                    ]
+                next_look = min(until, self._locks_at, now + UNREAD_SECONDS if self._unread else until)
+                folders = {*self._wait(next_look - now), *self._unread, *self._unlocked(known)}
+
+    def _unlocked(self, known: Mapping[str, str]) -> List[str]:
+        """Return learners whose locks are not known to be held, once in a while."""
+        if time.monotonic() < self._locks_at:
+            return []
+        self._locks_at = time.monotonic() + LOCK_SECONDS
+        listed = leases.listed_locks()
+        return [folder for folder in known if self._held.get(folder) not in listed]
 
     def _changed(self, folders: Sequence[str], known: Mapping[str, str]) -> Dict[str, Dict[str, Any]]:
         listed = leases.listed_locks() if folders else set()
+        for folder in folders:
+            self._seen.pop(folder, None)  # its report is used up, whatever the reading comes to
         found = {}
         for folder in folders:
             try:
@@ -119,6 +133,8 @@ class LearnerObserver(Subscriber):
         for folder, status in found.items():
             # As long as the kernel lists it, its lock need not be tested.
             self._held[folder] = leases.inode_of(os.path.join(folder, LOCK)) if status["alive"] else ""
+            if status["state"] is not None and bool(status["alive"]) != is_over(status):
+                self._seen[folder] = status["fingerprint"]
         return {folder: status for folder, status in found.items() if status["fingerprint"] != known[folder]}
 
     def interrupt(self) -> None:
@@ -144,6 +160,7 @@ class LearnerObserver(Subscriber):
             self._watcher.add(path)
         self._watched = paths
         self._held = {folder: inode for folder, inode in self._held.items() if folder in known}
+        self._seen = {folder: seen for folder, seen in self._seen.items() if folder in known}
         self._unread &= set(known)
 
 

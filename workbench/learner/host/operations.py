@@ -49,6 +49,8 @@ class HostOperations:
         self._host_queue: "Optional[HostQueue]" = None
         self._changed: Dict[Tuple[str, str], Tuple[Optional[int], Mapping[str, Any]]] = {}
         """By home and job: the facts of an attempt that the home's waiter was sent last."""
+        self._handed_over: Dict[Tuple[str, str], Dict[str, Mapping[str, Any]]] = {}
+        """By leases folder and home: the jobs that the home's waiter has, as they are to stand there."""
         self._operations: Dict[str, Operation] = {
             "identity": machine.identity,
             "survey": survey,
@@ -136,14 +138,21 @@ class HostOperations:
         waiting: List[Dict[str, Any]],
         keep: List[str],
         handed_over: Sequence[Mapping[str, Any]] = (),
+        unchanged: Sequence[str] = (),
         leases_folder: str = "",
     ) -> Dict[str, Any]:
         """Have these jobs of a home wait in the host's queue; return the turns of all that do, and the machine.
 
-        Of jobs that were ``handed_over`` the home's waiter has the entries: it hears what has changed.
+        Of jobs that were ``handed_over`` the home's waiter has the entries: it hears what has changed. Those that are
+        ``unchanged`` are so since this connection was told of them; of which it does not know, it missed them.
         """
         folder = leases_folder or own_folder()
-        missed = self._pass_changes(folder, home, handed_over)
+        before = self._handed_over.get((folder, home), {})
+        forgotten = [job for job in unchanged if job not in before]
+        there = {job: before[job] for job in unchanged if job in before}
+        there.update((str(wanted["job"]), wanted) for wanted in handed_over)
+        self._handed_over[folder, home] = there
+        missed = [*forgotten, *self._pass_changes(folder, home, list(there.values()))]
         found = self._inventory(leases_folder)
         queue = self._queue()
         turns = queue.line_up(folder, found["slots"], home, waiting, keep)
