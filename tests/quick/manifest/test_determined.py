@@ -869,6 +869,26 @@ def test_checkpoints_are_kept_as_the_file_says_and_all_without_a_word(
         assert (kept.metric, kept.smaller_is_better) == ("accuracy", False)
 
 
+def test_a_storage_without_a_type_is_the_job_s_own_and_keeps_what_the_file_says() -> None:
+    text = f"{SINGLE}checkpoint_storage: {{save_trial_latest: 5}}\n"
+    ours = {"data_stores": [{"id": "mine", "type": "host_path", "training_results": {"container": "/r"}}]}
+
+    assert spec_of(text).data_stores == ()
+    assert (spec_of(text).checkpoints.keep_last, warnings_of(text)) == (5, "")
+    assert [store.id for store in loaded(text, defaults=ours).spec.data_stores] == ["mine"]
+
+
+def test_a_storage_without_a_type_names_the_keys_that_need_one_and_those_that_no_type_has() -> None:
+    text = f"{SINGLE}checkpoint_storage: {{bucket: b, type: null, secret_key: hidden1}}\n"
+
+    assert "checkpoint_storage.bucket: is not carried over without type:" in warnings_of(text)
+    assert "hidden1" not in loaded(text).text
+    assert [warning.hint for warning in loaded(text).warnings] == ["write type: s3 or gcs", "write type: s3"]
+    assert "did you mean save_trial_best?" in problems_of(
+        f"{SINGLE}checkpoint_storage: {{save_trial_bets: 5}}\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("written", "at_end"),
     [

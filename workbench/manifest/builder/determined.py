@@ -338,18 +338,25 @@ _TYPE_OF_STORAGE: Final = _key("type", NameChoice(tuple(_STORAGES)), required=Tr
 STORAGES: Final = {
     name: _table(f"{name} storage", _TYPE_OF_STORAGE, *keys, *_SAVED) for name, keys in _STORAGES.items()
 }
+_OF_NO_TYPE: Final = {key.name: replace(key, required=False) for keys in _STORAGES.values() for key in keys}
+"""Keys that a storage may have before it is known which one it is: Determined merges it on its cluster's own."""
 _STORAGE: Final = OneOf(
     "a store such as {type: shared_fs, host_path: /data}",
-    tuple(STORAGES.values()),
-    lambda node: next(
-        (
-            number
-            for number, name in enumerate(STORAGES)
-            if isinstance(found := node_at(node, "type"), ScalarNode) and found.text == name
-        ),
-        0,
+    (
+        *STORAGES.values(),
+        _table("checkpoint storage", _key("type", _PLAIN), *_OF_NO_TYPE.values(), *_SAVED),
     ),
+    lambda node: _number_of_storage(node_at(node, "type")),
 )
+
+
+def _number_of_storage(kind: Node | None) -> int:
+    """Return which of the tables a storage has; the last one is that of a storage without a type."""
+    if kind is None or (isinstance(kind, ScalarNode) and kind.is_null):
+        return len(STORAGES)
+    names = list(STORAGES)
+    return names.index(kind.text) if isinstance(kind, ScalarNode) and kind.text in names else 0
+
 
 _ACTION: Final = NameChoice(("cancel_retries", "exclude_node"))
 LOG_POLICY: Final = _table(
@@ -714,8 +721,19 @@ class _Manifest:
             case "azure":
                 made = self._azure(storage)
             case _:
+                self._name_what_needs_a_type(storage)
                 return None
         return [{"id": STORE_ID, **made}] if made else None
+
+    def _name_what_needs_a_type(self, storage: Mapping[str, Any]) -> None:
+        """Warn of keys of one storage in a file that does not say which one it has."""
+        for key in (key for key in storage if key in _OF_NO_TYPE):
+            kinds = [name for name, keys in _STORAGES.items() if key in {each.name for each in keys}]
+            self._warn_of_storage(
+                key,
+                "is not carried over without type:, as no cluster has a storage that it would be a part of",
+                f"write type: {' or '.join(kinds)}",
+            )
 
     def _warn_of_storage(self, key: str, problem: str, hint: str) -> None:
         key = f"checkpoint_storage.{key}"
