@@ -1267,3 +1267,130 @@ def test_code_reads_which_data_an_integration_gives_and_no_token() -> None:
         "pachyderm": {"pachd": {"host": "h", "port": 1}, "dataset": {"project": "p"}}
     }
     assert "t0ken" not in json.dumps(spec_to_json(found.spec))
+
+
+def hyperparameter(written: str) -> str:
+    return f"hyperparameters: {{a: {{b: {written}}}}}"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "checkpoint_storage: {type: s3, bucket: b, access_key: k, secret_key: '12', endpoint_url: 'http://m:9000'}",
+        "checkpoint_storage: {type: gcs, bucket: b, save_experiment_best: 0, save_trial_best: 1}",
+        "checkpoint_storage: {type: shared_fs, host_path: /h, storage_path: s, container_path: /c}",
+        "checkpoint_storage: {type: shared_fs, host_path: /h, checkpoint_path: /x, tensorboard_path: /y}",
+        "checkpoint_storage: {type: shared_fs, host_path: /h, storage_path: null, propagation: rprivate}",
+        "checkpoint_storage: {type: azure, container: c, account_url: 'https://me.blob.core.windows.net'}",
+        "checkpoint_storage: {type: azure, container: c}",
+        "min_validation_period: {records: 1}",
+        "min_validation_period: {batches: 0}",
+        "min_checkpoint_period: {epochs: 1}",
+        "min_checkpoint_period: {batches: null, epochs: 1}",
+        "profiling: {enabled: true, begin_on_batch: 2, end_after_batch: 3}",
+        "profiling: {enabled: true, begin_on_batch: 2, end_after_batch: 2}",
+        "profiling: {enabled: true, begin_on_batch: 2, end_after_batch: null}",
+        "environment: {image: {cpu: a, gpu: b, rocm: c}, environment_variables: {cpu: [A=1], gpu: [B=2]}}",
+        "environment: {environment_variables: {}, pod_spec: null, ports: {a: 1}}",
+        "environment: {pod_spec: {spec: {containers: [{name: other, securityContext: {privileged: true}}]}}}",
+        "entrypoint: [python3, -m, determined.launch.torch_distributed, 'model_def:Trial']",
+        "optimizations: {mixed_precision: O0, grad_updates_size_file: /tmp/sizes, tensor_fusion_threshold: 64}",
+        "security: {kerberos: {config_file: x}}",
+        "data_layer: {type: s3, bucket: b, bucket_directory_path: /p}",
+        hyperparameter("{type: const, val: 0}"),
+        hyperparameter("{type: int, minval: 2, maxval: 3}"),
+        hyperparameter("{type: log, minval: 1, maxval: 10, base: 1}"),
+        hyperparameter("{type: log, minval: 1, maxval: 10, base: 0.5, count: null}"),
+        hyperparameter("[10, {type: const, val: 1}, {type: int, minval: 1, maxval: 2}]"),
+    ],
+)
+def test_what_determineds_schemas_take_is_taken(lines: str) -> None:
+    written = (
+        SINGLE if not lines.startswith("entrypoint") else SINGLE.replace("entrypoint: python train.py\n", "")
+    )
+
+    assert spec_of(f"{written}{lines}\n").name == "x"
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ("bind_mounts: [{host_path: h, container_path: .}]", "bind_mounts.0.container_path: "),
+        ("min_validation_period: {}", "min_validation_period: has no unit; write one of batches"),
+        ("min_validation_period: {batches: null}", "min_validation_period: has no unit"),
+        ("min_checkpoint_period: {batches: 10, records: 10}", "min_checkpoint_period: has several units"),
+        ("min_checkpoint_period: {batches: -1}", "min_checkpoint_period.batches: found the number -1"),
+        (
+            "profiling: {enabled: true, begin_on_batch: 2, end_after_batch: 1}",
+            "profiling.end_after_batch: 1 comes before begin_on_batch 2",
+        ),
+        ("checkpoint_storage: {type: azure, connection_string: a}", "container: is missing"),
+        (
+            "checkpoint_storage: {type: shared_fs, host_path: /tmp, storage_path: a/../../b}",
+            "storage_path: is not inside host_path /tmp",
+        ),
+        (
+            "checkpoint_storage: {type: shared_fs, host_path: /tmp, storage_path: /tmp/a/../../b}",
+            "storage_path: is not inside host_path /tmp",
+        ),
+        ("checkpoint_storage: {type: directory}", "container_path: is missing"),
+        (
+            "environment: {docker_flags: [--init]}",
+            "environment.docker_flags: is not a key of environment (options",
+        ),
+        (
+            "environment: {slurm: [--mem=1]}",
+            "environment.slurm: is not a key of environment (it was moved",
+        ),
+        (
+            "environment: {pbs: [-l]}",
+            "write pbs: {pbsbatch_args",
+        ),
+        (
+            "environment: {pod_spec: {spec: {containers: [{name: determined-container, securityContext: {}}]}}}",
+            "containers.0.securityContext: cannot be set",
+        ),
+        (hyperparameter("{type: int, minval: 2, maxval: 1}"), "hyperparameters.a.b: minval 2 is not below"),
+        (
+            hyperparameter("{type: log, minval: 1, maxval: 10, base: 0}"),
+            "a.b.base: the base 0 is not above 0",
+        ),
+        (hyperparameter("{type: log, minval: 1, maxval: 10, base: -2}"), "a.b.base: found the number -2"),
+    ],
+)
+def test_what_determineds_schemas_refuse_is_named_by_its_key(lines: str, problem: str) -> None:
+    assert problem in problems_of(f"{SINGLE}{lines}\n")
+
+
+def test_powers_of_a_base_that_does_not_grow_are_tried_as_they_are() -> None:
+    searcher = "name: random, max_trials: 3"
+    drawn = search_of(searcher, "x: {type: log, minval: 1, maxval: 3, base: 0.5}").first_trials(3, 1)
+    whole = f"{SINGLE}{hyperparameter('{type: log, minval: 1, maxval: 3, base: 1, count: 4}')}\n"
+
+    assert all(0.125 <= trial.hparams["x"] <= 0.5 for trial in drawn)
+    assert len({trial.hparams["x"] for trial in drawn}) == 3
+    grid = search_of("name: grid", "x: {type: log, minval: 1, maxval: 3, base: 0.5, count: 3}")
+    assert sorted(trial.hparams["x"] for trial in grid.first_trials(3, 1)) == pytest.approx(
+        [0.125, 0.25, 0.5]
+    )
+    one = search_of(searcher, "x: {type: log, minval: 1, maxval: 3, base: 1}").first_trials(1, 1)
+    assert one[0].hparams == {"x": 1.0}
+    assert "hyperparameters.a.b.base: 1 to any power is 1, which each trial gets" in warnings_of(whole)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("container_path", "/c"),
+        ("checkpoint_path", "c"),
+        ("tensorboard_path", "t"),
+        ("propagation", "rslave"),
+    ],
+)
+def test_keys_of_a_shared_folder_that_nothing_goes_by_are_named(key: str, value: str) -> None:
+    (warning,) = loaded(
+        f"{SINGLE}checkpoint_storage: {{type: shared_fs, host_path: /h, {key}: {value}}}\n"
+    ).warnings
+
+    assert f"checkpoint_storage.{key}: is not carried over" in str(warning)
+    assert warning.hint

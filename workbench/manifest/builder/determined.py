@@ -224,11 +224,33 @@ _FROM_ONE: Final = WholeNumber(1, WHOLE_MAX)
 _NUMBER: Final = Number(-1e300, 1e300)
 _TRUTH: Final = TruthValue()
 _PLAIN: Final = Plain()
+
+
+class LengthTable(KeyTable):
+    """A length in one of its units."""
+
+    def read(self, node: Node, path: str, findings: Findings) -> dict[str, Any] | None:
+        """Return the number by its unit; none, and two of them, are no length."""
+        values = super().read(node, path, findings)
+        written = [] if not isinstance(node, MapNode) else node.entries.values()
+        count = sum(not _is_null(entry.node) for entry in written)
+        if values is not None and count != 1:
+            problem = f"has {'several units' if count else 'no unit'}"
+            findings.fault(node.location, path, f"{problem}; write one of batches, records and epochs")
+        return values
+
+
 _LENGTH: Final = OneOf(
     "a number, or {batches: N}, {records: N} or {epochs: N}",
     (
         _WHOLE,
-        _table("a length", _key("batches", _WHOLE), _key("records", _WHOLE), _key("epochs", _WHOLE)),
+        LengthTable(
+            _key("batches", _WHOLE),
+            _key("records", _WHOLE),
+            _key("epochs", _WHOLE),
+            what="a length",
+            is_strict=True,
+        ),
     ),
     is_map,
 )
@@ -299,6 +321,11 @@ ENVIRONMENT: Final = _table(
         ),
     ),
     _key("pod_spec", _PLAIN),
+    elsewhere={
+        "docker_flags": "options of docker cannot be set: take bind_mounts:, resources.shm_size: or proxy_ports:",
+        "slurm": "it was moved: write slurm: {sbatch_args: [...]} beside environment:",
+        "pbs": "it was moved: write pbs: {pbsbatch_args: [...]} beside environment:",
+    },
 )
 
 BIND_MOUNT: Final = _table(
@@ -315,6 +342,7 @@ _STORAGES: Final[Mapping[str, tuple[Key, ...]]] = {
         _key("host_path", Text("an absolute path", pattern=r"/.*"), required=True),
         _key("storage_path", _TEXT),
         _key("propagation", _TEXT),
+        _key("container_path", _TEXT),
         _key("checkpoint_path", _TEXT),
         _key("tensorboard_path", _TEXT),
     ),
@@ -334,6 +362,13 @@ _STORAGES: Final[Mapping[str, tuple[Key, ...]]] = {
     ),
     "directory": (_key("container_path", _TEXT, required=True),),
 }
+_LEFT_OUT_OF_FOLDER: Final[Mapping[str, tuple[str, str]]] = {
+    "propagation": ("rprivate", "bind_mounts: of the same folder has propagation:"),
+    "container_path": ("", "code finds its checkpoints by det.core, wherever they are"),
+    "checkpoint_path": ("", "write storage_path:"),
+    "tensorboard_path": ("", "event files are kept with the job"),
+}
+"""Keys of a shared folder that nothing here goes by: the value that means nothing, and what to do."""
 _TYPE_OF_STORAGE: Final = _key("type", NameChoice(tuple(_STORAGES)), required=True)
 STORAGES: Final = {
     name: _table(f"{name} storage", _TYPE_OF_STORAGE, *keys, *_SAVED) for name, keys in _STORAGES.items()
@@ -482,6 +517,7 @@ def manifest_of(root: MapNode, findings: Findings, *, is_on_cpu: bool = False) -
     before = len(findings.faults)
     checked = EXPERIMENT.canonical(root, "", findings)
     values = EXPERIMENT.read(checked, "", findings) or {}
+    _check_profiling(values.get("profiling") or {}, root, findings)
     _name_what_is_left_out(root, findings)
     made = _Manifest(root, values, findings, is_on_cpu=is_on_cpu)
     if len(findings.faults) > before:
@@ -748,6 +784,9 @@ class _Manifest:
         inside = base / (storage.get("storage_path") or "")
         if ".." in inside.parts or not inside.is_relative_to(base):
             self._refuse_storage("storage_path", f"is not inside host_path {base}", "write it relative to it")
+        for key, (usual, hint) in _LEFT_OUT_OF_FOLDER.items():
+            if storage.get(key) not in (None, usual):
+                self._warn_of_storage(key, "is not carried over", hint)
         return _folder(str(inside))
 
     def _directory(self, path: str, *, has_image: bool) -> dict[str, Any] | None:
@@ -923,6 +962,10 @@ class _Manifest:
         bounds = self._bounds(kind, values, node, path)
         if bounds is None:
             return node
+        if bounds[0] == bounds[1]:
+            problem = f"{values['base']:g} to any power is {bounds[0]:g}, which each trial gets"
+            self._findings.warn(node.location, f"{path}.base", problem, "write base: 10 to have it drawn")
+            return _choice(from_value(bounds[0], node.location))
         count = {"count": values["count"]} if values.get("count") else {}
         name = {"int": "int", "double": "uniform", "log": "loguniform"}[kind]
         return from_value({name: bounds, **count}, node.location)
@@ -935,18 +978,19 @@ class _Manifest:
         if kind != "log":
             return [low, high]
         base = values["base"]
-        if base <= 1:
-            problem = f"the base {base:g} is not above 1"
+        if base <= 0:
+            problem = f"the base {base:g} is not above 0"
             self._findings.fault(node.location, f"{path}.base", problem, "write base: 10")
             return None
-        if 0 < low < 0.1:
+        if base > 1 and 0 < low < 0.1:
             problem = (
                 f"the bounds of log are exponents: this one begins at {base:g}**{low:g} = {base**low:.4g}"
             )
             hint = f"if values from {low:g} are meant, write minval: {math.log(low, base):g}"
             self._findings.warn(node.location, f"{path}.minval", problem, hint)
         try:
-            found = [float(base) ** low, float(base) ** high]
+            # Powers of a base below 1 fall as the exponent grows.
+            found = sorted((float(base) ** low, float(base) ** high))
         except OverflowError:
             found = [0.0, math.inf]
         if not (found[0] > 0 and math.isfinite(found[1])):
@@ -1285,6 +1329,15 @@ def _check_searcher(searcher: Mapping[str, Any], root: MapNode, findings: Findin
         findings.warn(
             node.location, "searcher.stop_once", "has no effect since 0.38: bad trials are always stopped"
         )
+
+
+def _check_profiling(profiling: Mapping[str, Any], root: MapNode, findings: Findings) -> None:
+    """Check that profiling does not end before it begins."""
+    begin, end = profiling.get("begin_on_batch", 0), profiling.get("end_after_batch")
+    if end is not None and begin > end:
+        key = "profiling.end_after_batch"
+        node = node_at(root, key) or root
+        findings.fault(node.location, key, f"{end} comes before begin_on_batch {begin}")
 
 
 def _length(value: Any) -> tuple[int | None, str]:
