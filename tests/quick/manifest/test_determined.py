@@ -298,7 +298,7 @@ NO_VALUE_HERE = {
     "source_trial_id": "is named by a warning; --from JOB begins with a job's checkpoint",
     "source_checkpoint_uuid": "is named by a warning; --from JOB begins with a job's checkpoint",
     "image": "there is no default image: without one the code runs in the person's own Python",
-    "environment_variables.rocm": "slots are GPUs or processes on the CPU; variables of cuda are those of GPUs",
+    "environment_variables.rocm": "variables of rocm are those of GPUs where there are none of cuda",
     "ports": "is named by a warning; proxy_ports: are published",
     "registry_auth": "is named by a warning; engines log in by themselves",
     "add_capabilities": "is named by a warning",
@@ -1297,6 +1297,10 @@ def hyperparameter(written: str) -> str:
         "optimizations: {mixed_precision: O0, grad_updates_size_file: /tmp/sizes, tensor_fusion_threshold: 64}",
         "security: {kerberos: {config_file: x}}",
         "data_layer: {type: s3, bucket: b, bucket_directory_path: /p}",
+        "resources: {devices: ['/dev/a:/dev/a', '/dev/a:/dev/b:rw', {host_path: /dev/a, container_path: /c}]}",
+        "integrations: {pachyderm: {pachd: {host: h, port: 1}, proxy: {scheme: https, host: h, port: 443}}}",
+        "integrations: {pachyderm: {dataset: {project: p, repo: r, commit: c, branch: b, token: t}}}",
+        "integrations: {webhooks: {webhook_id: [1], webhook_name: [a], exclude: true}}",
         hyperparameter("{type: const, val: 0}"),
         hyperparameter("{type: int, minval: 2, maxval: 3}"),
         hyperparameter("{type: log, minval: 1, maxval: 10, base: 1}"),
@@ -1350,6 +1354,41 @@ def test_what_determineds_schemas_take_is_taken(lines: str) -> None:
             "environment: {pod_spec: {spec: {containers: [{name: determined-container, securityContext: {}}]}}}",
             "containers.0.securityContext: cannot be set",
         ),
+        (
+            "resources: {devices: [/dev/a]}",
+            "resources.devices.0: found the text '/dev/a'; write HOST:CONTAINER",
+        ),
+        ("resources: {devices: [{host_path: /dev/a}]}", "resources.devices.0.container_path: is missing"),
+        (
+            "resources: {devices: [{host_path: a, container_path: b, mod: r}]}",
+            "resources.devices.0.mod: is not a key of a device (did you mean mode?)",
+        ),
+        ("integrations: {pachyderm: {pach: 1}}", "integrations.pachyderm.pach: is not a key"),
+        (
+            "integrations: {pachyderm: {repo: r}}",
+            "pachyderm.repo: is not a key of pachyderm (it is a key of dataset:)",
+        ),
+        (
+            "integrations: {pachyderm: {pachd: {port: a}}}",
+            "integrations.pachyderm.pachd.port: found the text 'a'",
+        ),
+        ("integrations: {pachyderm: {dataset: {token: [hidden1]}}}", "dataset.token: found a list"),
+        (
+            "integrations: {webhooks: {webhook_id: [a]}}",
+            "integrations.webhooks.webhook_id.0: found the text 'a'",
+        ),
+        (
+            "integrations: {webhooks: {name: [a]}}",
+            "webhooks.name: is not a key of webhooks (write webhook_name:)",
+        ),
+        (
+            "environment: {environment_variables: {tpu: [A=1]}}",
+            "environment.environment_variables.tpu: is not what slots can be (write cpu, cuda or rocm)",
+        ),
+        (
+            "environment: {environment_variables: {cuda: A=1}}",
+            "environment.environment_variables.cuda: found the text 'A=1'; write a list of NAME=VALUE",
+        ),
         (hyperparameter("{type: int, minval: 2, maxval: 1}"), "hyperparameters.a.b: minval 2 is not below"),
         (
             hyperparameter("{type: log, minval: 1, maxval: 10, base: 0}"),
@@ -1394,3 +1433,29 @@ def test_keys_of_a_shared_folder_that_nothing_goes_by_are_named(key: str, value:
 
     assert f"checkpoint_storage.{key}: is not carried over" in str(warning)
     assert warning.hint
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "resources: {devices: ['/dev/a:/dev/a']}",
+        "resources: {is_single_node: true}",
+        "environment: {add_capabilities: [CAP_KILL]}",
+        "environment: {drop_capabilities: [CAP_KILL]}",
+    ],
+)
+def test_what_no_job_gets_is_named_with_what_to_do(lines: str) -> None:
+    (warning,) = loaded(f"{SINGLE}{lines}\n").warnings
+
+    assert "is not carried over" in str(warning)
+    assert warning.hint
+
+
+def test_variables_of_gpus_are_those_of_cuda_or_else_of_rocm() -> None:
+    def variable(devices: str) -> str | None:
+        return spec_of(f"{SINGLE}environment: {{environment_variables: {{{devices}}}}}\n").env.get("A")
+
+    assert variable("rocm: [A=r], cpu: [A=c]") == "r"
+    assert variable("cuda: [], rocm: [A=r]") == "r"
+    assert variable("rocm: [A=r], gpu: [A=g]") == "g"
+    assert variable("cpu: [A=c]") is None

@@ -74,6 +74,10 @@ LEARNER: Final = "learner"
 """The same one's name in pods of ours."""
 VOLUME_PREFIX: Final = "own-"
 """Before the names of a file's volumes: pods of ours have volumes such as ``data`` themselves."""
+_DEVICES: Final = ("cpu", "cuda", "rocm")
+"""What slots can be; images and variables may be given for each."""
+GPU: Final = "gpu"
+"""The older name of ``cuda``."""
 PARAM_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 SEARCHERS: Final = ("single", "random", "grid", "async_halving", "adaptive_asha")
@@ -120,6 +124,10 @@ _DEAD: Final = (
     "tensorboard_storage", "security", "data_layer", "internal", "resources.native_parallel",
     "resources.agent_label",
 )  # fmt: skip
+_CAPABILITIES: Final = (
+    f"in a cluster pod_patch of its backend has securityContext: of the container {LEARNER}; without"
+    " environment.image the code is in no container"
+)
 _NOT_CARRIED: Final[Mapping[str, str]] = {
     "checkpoint_policy": "the training code decides when it writes checkpoints",
     "perform_initial_validation": "validate once before training, in its code",
@@ -131,11 +139,12 @@ _NOT_CARRIED: Final[Mapping[str, str]] = {
     "slurm": "Slurm is not available yet; fabric backend add names a host",
     "pbs": "PBS is not available yet; fabric backend add names a host",
     "resources.resource_pool": "--backend names where it runs",
-    "resources.devices": "",
-    "resources.is_single_node": "",
+    "resources.devices": "without environment.image the code has the machine's own; in a cluster"
+    f" pod_spec names them in the resources of {CONTAINER}",
+    "resources.is_single_node": "a trial runs on one machine",
     "environment.registry_auth": "log in with docker login, or name a pull secret of the cluster",
-    "environment.add_capabilities": "",
-    "environment.drop_capabilities": "",
+    "environment.add_capabilities": _CAPABILITIES,
+    "environment.drop_capabilities": _CAPABILITIES,
     "environment.ports": "name what the code serves on in proxy_ports:",
     "searcher.source_trial_id": "--from JOB begins with a job's checkpoint",
     "searcher.source_checkpoint_uuid": "--from JOB begins with a job's checkpoint",
@@ -191,23 +200,29 @@ class EnvironmentLines(ValueKind):
 
     def read(self, node: Node, path: str, findings: Findings) -> Any:
         """Return the plain value."""
-        lists = [node] if isinstance(node, ListNode) else _by_device(node)
-        texts = [item for each in lists for item in each.nodes] if lists else []
-        if not lists and not isinstance(node, MapNode):
+        if isinstance(node, MapNode):
+            for name, entry in node.entries.items():
+                below = f"{path}.{name}"
+                if name not in (*_DEVICES, GPU):
+                    hint = f"write {', '.join(_DEVICES[:-1])} or {_DEVICES[-1]}"
+                    findings.fault(entry.location, below, "is not what slots can be", hint)
+                elif not _is_null(entry.node):
+                    self._check_lines(entry.node, below, findings)
+        else:
+            self._check_lines(node, path, findings)
+        return plain(node)
+
+    def _check_lines(self, node: Node, path: str, findings: Findings) -> None:
+        if not isinstance(node, ListNode):
             self.wrong(node, path, findings)
-        for item in texts:
+            return
+        for item in node.nodes:
             if not isinstance(item, ScalarNode) or not item.text.partition("=")[0].strip():
                 findings.fault(item.location, path, f"found {describe_node(item)}; write NAME=VALUE")
-        return plain(node)
 
     def schema(self) -> dict[str, Any]:
         """A list or a map."""
         return {"type": ["array", "object"]}
-
-
-def _by_device(node: Node) -> list[ListNode]:
-    entries = node.entries.values() if isinstance(node, MapNode) else ()
-    return [entry.node for entry in entries if isinstance(entry.node, ListNode)]
 
 
 def _key(name: str, kind: ValueKind, *spellings: str, required: bool = False, hint: str = "") -> Key:
@@ -222,6 +237,7 @@ _TEXT: Final = Text(length_max=10_000)
 _WHOLE: Final = WholeNumber(0, WHOLE_MAX)
 _FROM_ONE: Final = WholeNumber(1, WHOLE_MAX)
 _NUMBER: Final = Number(-1e300, 1e300)
+_PORT: Final = WholeNumber(0, 65_535)
 _TRUTH: Final = TruthValue()
 _PLAIN: Final = Plain()
 
@@ -277,6 +293,20 @@ SEARCHER: Final = _table(
     elsewhere={"max_concurrent": "write max_concurrent_trials:", "goal": "write smaller_is_better:"},
 )
 
+DEVICE: Final = OneOf(
+    "a device such as /dev/infiniband:/dev/infiniband, or {host_path: PATH, container_path: PATH}",
+    (
+        Text("HOST:CONTAINER, or HOST:CONTAINER:MODE", pattern=r"[^:]+:[^:]+(:[^:]+)?"),
+        _table(
+            "a device",
+            _key("host_path", _TEXT, required=True),
+            _key("container_path", _TEXT, required=True),
+            _key("mode", _TEXT),
+        ),
+    ),
+    is_map,
+)
+
 RESOURCES: Final = _table(
     "resources",
     _key("slots_per_trial", WholeNumber(0, 1 << 20)),
@@ -285,7 +315,7 @@ RESOURCES: Final = _table(
     _key("priority", WholeNumber(1, 99)),
     _key("resource_pool", _TEXT),
     _key("shm_size", _TEXT),
-    _key("devices", ListOf(_PLAIN, "a list of devices")),
+    _key("devices", ListOf(DEVICE, "a list of devices")),
     _key("is_single_node", _TRUTH),
     _key("native_parallel", _TRUTH),
     _key("agent_label", _TEXT),
@@ -294,7 +324,7 @@ RESOURCES: Final = _table(
 
 _IMAGES: Final = OneOf(
     "the name of an image, or images by cpu, cuda and rocm",
-    (_TEXT, _table("images", _key("cpu", _TEXT), _key("cuda", _TEXT, "gpu"), _key("rocm", _TEXT))),
+    (_TEXT, _table("images", _key("cpu", _TEXT), _key("cuda", _TEXT, GPU), _key("rocm", _TEXT))),
     is_map,
 )
 
@@ -306,13 +336,13 @@ ENVIRONMENT: Final = _table(
     _key("registry_auth", MapOf(_TEXT, "a map such as {username: NAME, password: PASSWORD}")),
     _key("add_capabilities", ListOf(_TEXT, "a list of names")),
     _key("drop_capabilities", ListOf(_TEXT, "a list of names")),
-    _key("ports", MapOf(WholeNumber(0, 65_535), "a map of names and ports")),
+    _key("ports", MapOf(_PORT, "a map of names and ports")),
     _key(
         "proxy_ports",
         ListOf(
             _table(
                 "a proxied port",
-                _key("proxy_port", WholeNumber(0, 65_535), required=True),
+                _key("proxy_port", _PORT, required=True),
                 _key("proxy_tcp", _TRUTH),
                 _key("unauthenticated", _TRUTH),
                 _key("default_service_id", _TRUTH),
@@ -404,6 +434,37 @@ LOG_POLICY: Final = _table(
     ),
 )
 
+_IN_DATASET: Final = "it is a key of dataset:"
+INTEGRATIONS: Final = _table(
+    "integrations",
+    _key(
+        "pachyderm",
+        _table(
+            "pachyderm",
+            _key("pachd", _table("pachd", _key("host", _TEXT), _key("port", _PORT))),
+            _key("proxy", _table("proxy", _key("scheme", _TEXT), _key("host", _TEXT), _key("port", _PORT))),
+            _key(
+                "dataset",
+                _table(
+                    "a dataset",
+                    *(_key(name, _TEXT) for name in ("project", "repo", "commit", "branch", "token")),
+                ),
+            ),
+            elsewhere=dict.fromkeys(("project", "repo", "commit", "branch", "token"), _IN_DATASET),
+        ),
+    ),
+    _key(
+        "webhooks",
+        _table(
+            "webhooks",
+            _key("webhook_id", ListOf(_WHOLE, "a list of numbers")),
+            _key("webhook_name", ListOf(_TEXT, "a list of names")),
+            _key("exclude", _TRUTH),
+            elsewhere={"id": "write webhook_id:", "name": "write webhook_name:"},
+        ),
+    ),
+)
+
 EXPERIMENT: Final = _table(
     "an experiment of Determined",
     _key("name", _TEXT),
@@ -468,7 +529,7 @@ EXPERIMENT: Final = _table(
             _key("grad_updates_size_file", _TEXT),
         ),
     ),
-    _key("integrations", _table("integrations", _key("pachyderm", _PLAIN), _key("webhooks", _PLAIN))),
+    _key("integrations", INTEGRATIONS),
     _key(
         "slurm",
         _table(
@@ -847,7 +908,8 @@ class _Manifest:
     def _environment(self, written: Any) -> Node | None:
         where = "environment.environment_variables"
         if isinstance(written, Mapping):
-            written = written.get("cpu") if self._is_on_cpu else written.get("cuda") or written.get("gpu")
+            devices = ("cpu",) if self._is_on_cpu else ("cuda", GPU, "rocm")
+            written = next((lines for name in devices if (lines := written.get(name))), None)
         found: dict[str, str] = {}
         for line in written or ():
             name, _, value = str(line).partition("=")
@@ -1517,14 +1579,11 @@ def _joined_labels(user: Node, template: Node) -> Node:
     return _joined_lists(lists[0], lists[1], lambda item: str(plain(item)))
 
 
-_DEVICES: Final = ("cpu", "cuda", "rocm")
-
-
 def _for_each_device(node: Node) -> dict[str, MapEntry]:
     """Return what is written for each device; what is no map is for all of them."""
     if not isinstance(node, MapNode):
         return {name: MapEntry(name, node.location, node) for name in _DEVICES}
-    entries = {("cuda" if name == "gpu" else name): entry for name, entry in node.entries.items()}
+    entries = {("cuda" if name == GPU else name): entry for name, entry in node.entries.items()}
     return {name: entry for name, entry in entries.items() if not _is_null(entry.node)}
 
 
