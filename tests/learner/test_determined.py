@@ -1291,6 +1291,21 @@ def test_a_wheel_of_another_version_that_fails_here_is_named(
     assert ("does not run on" in ran.stderr) == (version[:4] in ("0.26", "0.37") and "library" not in pytorch)
 
 
+@pytest.mark.parametrize(("config", "is_logged"), [('{"debug": true}', True), ("{}", False)])
+def test_code_of_a_trial_class_logs_at_the_level_of_the_file(
+    launch: Any, tmp_path: Path, config: str, is_logged: bool
+) -> None:
+    make_wheel(tmp_path / "more", "0.38.1", "class PyTorchTrial:\n    pass\n")
+    (tmp_path / "more/model.py").write_text(
+        "import logging\nlogging.debug('in detail')\nclass Other:\n    pass\n"
+    )
+
+    ran = launch("determined.exec.harness", "model:Other", DET_EXPERIMENT_CONFIG=config)
+
+    assert "model:Other is not a PyTorchTrial" in ran.stderr
+    assert ("DEBUG: " in ran.stderr and "in detail" in ran.stderr) == is_logged
+
+
 def test_the_second_core_api_is_a_module_while_it_is_begun(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     ran = run(
         "from determined.experimental import core_v2\n"

@@ -705,7 +705,7 @@ def test_a_launcher_that_is_not_there_is_named() -> None:
 def test_no_warning_calls_the_settings_of_a_trial_class_unused(entrypoint: str) -> None:
     settings = (
         "searcher: {name: single, metric: x}\nmin_validation_period: {batches: 10}\nscheduling_unit: 10\n"
-        "checkpoint_policy: all\nperform_initial_validation: true\nrecords_per_epoch: 100\n"
+        "checkpoint_policy: all\nperform_initial_validation: true\nrecords_per_epoch: 100\ndebug: true\n"
     )
 
     warnings = warnings_of(f"entrypoint: {entrypoint}\n{settings}")
@@ -717,6 +717,7 @@ def test_no_warning_calls_the_settings_of_a_trial_class_unused(entrypoint: str) 
         "scheduling_unit",
         "checkpoint_policy",
         "perform_initial_validation",
+        "debug: is not carried over",
     ):
         assert name not in warnings
         assert name in of_code
@@ -1459,3 +1460,33 @@ def test_variables_of_gpus_are_those_of_cuda_or_else_of_rocm() -> None:
     assert variable("cuda: [], rocm: [A=r]") == "r"
     assert variable("rocm: [A=r], gpu: [A=g]") == "g"
     assert variable("cpu: [A=c]") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "problem"),
+    [
+        ("grid", "{type: double, minval: 0, maxval: 1}", "a.b: is of type double without count:, and a grid"),
+        ("grid", "{type: int, minval: 0, maxval: 1, count: null}", "a.b: is of type int without count:"),
+        ("grid", "{type: log, minval: 0, maxval: 1, base: 10}", "a.b: is of type log without count:"),
+        (
+            "grid",
+            "{type: double, minval: 0, maxval: .inf, count: 2}",
+            "a.b.maxval: found the number .inf; write",
+        ),
+        (
+            "grid",
+            "{type: categorical, vals: [1, .inf]}",
+            "a.b.vals.1: found the number .inf, which JSON does not",
+        ),
+        ("single", "{type: const, val: .nan}", "a.b.val: found the number .nan, which JSON does not have"),
+        ("single", "-.inf", "a.b: found the number -.inf, which JSON does not have"),
+    ],
+)
+def test_hyperparameters_that_cannot_be_tried_are_named_as_the_file_names_them(
+    name: str, written: str, problem: str
+) -> None:
+    text = f"entrypoint: a\nsearcher: {{name: {name}, metric: x}}\n{hyperparameter(written)}\n"
+
+    (fault,) = faults_of(text)
+
+    assert f"hyperparameters.{problem}" in str(fault)

@@ -39,6 +39,7 @@ from workbench.manifest.yaml.nodes import (
     SourceLocation,
     describe_node,
     from_value,
+    leaves,
     node_at,
 )
 from workbench.spec import WEIGHT_MAX, WEIGHT_MIN
@@ -116,7 +117,7 @@ _DEPRECATED: Final[Mapping[str, str]] = {
 }
 _READ_BY_TRIAL_CLASSES: Final = (
     "min_validation_period", "min_checkpoint_period", "scheduling_unit", "optimizations", "checkpoint_policy",
-    "perform_initial_validation",
+    "perform_initial_validation", "debug",
 )  # fmt: skip
 _TRIAL_CLASS: Final = re.compile(r"[\w.]+:\w+")
 _TRIAL_OPTION: Final = re.compile(r"\s--trial[\s=]")
@@ -135,7 +136,7 @@ _NOT_CARRIED: Final[Mapping[str, str]] = {
     "profiling": "usage of CPU, memory and GPU is always recorded",
     "integrations.webhooks": "[notify] of the configuration names what is called when a job ends",
     "integrations.pachyderm.dataset.token": "secrets: of a manifest names it, and the code reads it as a variable",
-    "debug": "",
+    "debug": "set the level of the code's own logging: logging.basicConfig(level=logging.DEBUG)",
     "slurm": "Slurm is not available yet; fabric backend add names a host",
     "pbs": "PBS is not available yet; fabric backend add names a host",
     "resources.resource_pool": "--backend names where it runs",
@@ -583,8 +584,11 @@ def manifest_of(root: MapNode, findings: Findings, *, is_on_cpu: bool = False) -
     made = _Manifest(root, values, findings, is_on_cpu=is_on_cpu)
     if len(findings.faults) > before:
         made.read_hyperparameters()
-        return MapNode(root.location)
-    return made.manifest()
+        found = MapNode(root.location)
+    else:
+        found = made.manifest()
+    made.check_numbers()
+    return found
 
 
 class _Manifest:
@@ -655,6 +659,19 @@ class _Manifest:
         tried = {name: self._tried(names[name].node, f"hyperparameters.{name}") for name in names}
         entries = {name: MapEntry(name, names[name].location, tried[name]) for name in names}
         return MapNode(node.location, entries), _is_searched(node)
+
+    def check_numbers(self) -> None:
+        """Refuse hyperparameters that are infinite or not a number, unless they are refused already.
+
+        A trial gets its own as JSON.
+        """
+        known = {fault.key for fault in self._findings.faults}
+        for path, node in leaves(self._root):
+            value = node.value if isinstance(node, ScalarNode) else None
+            is_one = path.startswith("hyperparameters.") and path not in known
+            if is_one and isinstance(value, float) and not math.isfinite(value):
+                problem = f"found {describe_node(node)}, which JSON does not have; write a number or a text"
+                self._findings.fault(node.location, path, problem)
 
     def _at(self, path: str) -> SourceLocation:
         found = node_at(self._root, path)
@@ -1028,6 +1045,10 @@ class _Manifest:
             problem = f"{values['base']:g} to any power is {bounds[0]:g}, which each trial gets"
             self._findings.warn(node.location, f"{path}.base", problem, "write base: 10 to have it drawn")
             return _choice(from_value(bounds[0], node.location))
+        if not values.get("count") and self._values.get("searcher", {}).get("name") == "grid":
+            problem = f"is of type {kind} without count:, and a grid needs to know how many values it tries"
+            self._findings.fault(node.location, path, problem, "such as count: 3")
+            return node
         count = {"count": values["count"]} if values.get("count") else {}
         name = {"int": "int", "double": "uniform", "log": "loguniform"}[kind]
         return from_value({name: bounds, **count}, node.location)
