@@ -539,6 +539,16 @@ def test_the_startup_hook_is_read_before_the_command_and_fails_the_job_if_it_fai
     assert fabric("run", "-q", "hook.yaml", expect=1).stdout == "broken\n"
 
 
+def test_what_determined_leaves_out_of_its_code_is_left_out_of_an_experiment_alone(fabric: Fabric) -> None:
+    end = "searcher: {name: single, metric: x}\nresources: {slots_per_trial: 0}\n"
+    (fabric.folder / "e.yaml").write_text(f"name: e\nentrypoint: ls\n{end}")
+    (fabric.folder / "manifest.yml").write_text("name: own\nframework: {command: ls}\n")
+    (fabric.folder / "terraform.tf").touch()
+
+    assert "terraform.tf" not in fabric("run", "-q", "e.yaml").stdout.splitlines()
+    assert "terraform.tf" in fabric("run", "-q", "manifest.yml").stdout.splitlines()
+
+
 def test_checkpoints_are_kept_as_the_experiment_says(fabric: Fabric) -> None:
     (fabric.folder / "keep.yaml").write_text(
         "name: keep\nentrypoint: python3 train.py\nresources: {slots_per_trial: 0}\n"
