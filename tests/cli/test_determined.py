@@ -113,6 +113,26 @@ def test_checkpoints_go_to_the_shared_folder_of_the_file_and_are_found_there(
 
 
 @needs_files
+@pytest.mark.parametrize(
+    ("file", "counts"),
+    [
+        ("tutorials/core_api/3_hpsearch.yaml", {25: 6, 100: 4}),
+        ("computer_vision/iris_tf_keras/adaptive.yaml", {25: 273, 100: 152, 400: 66, 1600: 17, 6400: 4}),
+    ],
+)
+def test_a_file_is_previewed_as_by_determined(fabric: Fabric, file: str, counts: dict[int, int]) -> None:
+    path = str(Path(FOLDER, "examples", file))
+
+    document = json.loads(fabric("preview", path, "--json", "--samples", "3", "--seed", "42").stdout)
+
+    assert {each["units"]: each["count"] for each in document["trials"]} == counts
+    if "3_hpsearch" in file:
+        assert [each["hparams"]["increment_by"] for each in document["samples"]] == [7, 5, 3]
+        assert [each["seed"] for each in document["samples"]] == [1201263687, 429389014, 613608295]
+        assert document["samples"][0]["id"] == "b33deacb-5c03-42f3-8e95-f52e6af463bb"
+
+
+@needs_files
 def test_stage_3_is_searched(fabric: Fabric, example: Path) -> None:
     file = example / "3_hpsearch.yaml"
     experiment = fabric(
@@ -537,6 +557,30 @@ def test_the_startup_hook_is_read_before_the_command_and_fails_the_job_if_it_fai
 
     hook.write_text("echo broken\nfalse\n")
     assert fabric("run", "-q", "hook.yaml", expect=1).stdout == "broken\n"
+
+
+def test_only_an_experiment_has_the_package_and_the_variables_of_determined(fabric: Fabric) -> None:
+    (fabric.folder / "look.py").write_text(
+        "import importlib.util, os\n"
+        "print(importlib.util.find_spec('determined') is not None, any(name[:4] == 'DET_' for name in os.environ))\n"
+    )
+    end = "searcher: {name: single, metric: x}\nresources: {slots_per_trial: 0}\n"
+    (fabric.folder / "e.yaml").write_text(f"name: e\nentrypoint: python3 look.py\n{end}")
+    (fabric.folder / "manifest.yml").write_text("name: own\nframework: {command: python3 look.py}\n")
+
+    assert fabric("run", "-q", "e.yaml").stdout == "True True\n"
+    assert fabric("run", "-q", "manifest.yml").stdout == "False False\n"
+    assert fabric("run", "-q", "--", "python3", "look.py").stdout == "False False\n"
+
+
+def test_what_determined_leaves_out_of_its_code_is_left_out_of_an_experiment_alone(fabric: Fabric) -> None:
+    end = "searcher: {name: single, metric: x}\nresources: {slots_per_trial: 0}\n"
+    (fabric.folder / "e.yaml").write_text(f"name: e\nentrypoint: ls\n{end}")
+    (fabric.folder / "manifest.yml").write_text("name: own\nframework: {command: ls}\n")
+    (fabric.folder / "terraform.tf").touch()
+
+    assert "terraform.tf" not in fabric("run", "-q", "e.yaml").stdout.splitlines()
+    assert "terraform.tf" in fabric("run", "-q", "manifest.yml").stdout.splitlines()
 
 
 def test_checkpoints_are_kept_as_the_experiment_says(fabric: Fabric) -> None:

@@ -218,7 +218,10 @@ def test_metrics_and_progress_are_reported(run, tmp_path: Path) -> None:  # type
             "det.core.DistributedContext.from_tf_config()",
             "NotImplementedError: DistributedContext over several machines",
         ),
-        ("det.LegacyTrial", "module 'determined' has no attribute 'LegacyTrial'"),
+        (
+            "det.LegacyTrial",
+            "module 'determined' has no attribute 'LegacyTrial': Trial classes need Determined's own wheel",
+        ),
         ("from determined.experimental import client", "determined.experimental.client is not a part"),
         (
             "from determined.experimental import core_v2; core_v2.train",
@@ -1289,6 +1292,81 @@ def test_a_wheel_of_another_version_that_fails_here_is_named(
 
     assert error in ran.stderr
     assert ("does not run on" in ran.stderr) == (version[:4] in ("0.26", "0.37") and "library" not in pytorch)
+
+
+@pytest.mark.parametrize(("config", "is_logged"), [('{"debug": true}', True), ("{}", False)])
+def test_code_of_a_trial_class_logs_at_the_level_of_the_file(
+    launch: Any, tmp_path: Path, config: str, is_logged: bool
+) -> None:
+    make_wheel(tmp_path / "more", "0.38.1", "class PyTorchTrial:\n    pass\n")
+    (tmp_path / "more/model.py").write_text(
+        "import logging\nlogging.debug('in detail')\nclass Other:\n    pass\n"
+    )
+
+    ran = launch("determined.exec.harness", "model:Other", DET_EXPERIMENT_CONFIG=config)
+
+    assert "model:Other is not a PyTorchTrial" in ran.stderr
+    assert ("DEBUG: " in ran.stderr and "in detail" in ran.stderr) == is_logged
+
+
+@pytest.mark.parametrize(
+    ("code", "named", "instead"),
+    [
+        (
+            "from determined.experimental import Determined",
+            "experimental.Determined",
+            "import fabric_workbench",
+        ),
+        ("from determined.experimental import client", "experimental.client", "use the command fabric"),
+        ("import determined.experimental.client", "experimental.client", "there is no master to talk to"),
+        ("from determined.common import api", "common", "there is no master to talk to"),
+        ("from determined.common.experimental import Checkpoint", "common", "import fabric_workbench"),
+        ("from determined import searcher", "searcher", "search: {method: python, searcher: FILE:CLASS}"),
+        ("from determined.searcher import SearchMethod", "searcher", "removed custom searchers in 0.38"),
+        ("from determined import tensorboard", "tensorboard", "core.train.get_tensorboard_path()"),
+        ("import determined.horovod", "horovod", "DistributedContext.from_horovod()"),
+        ("from determined import errors", "errors", "name determined==0.38.1 in requirements:"),
+        ("from determined import util", "util", "do without: it is of no public API"),
+        ("from determined import gpu", "gpu", "do without: it is of no public API"),
+        ("from determined import estimator", "estimator", "write the loop with det.core"),
+        ("from determined import profiler", "profiler", "usage of CPU, memory and GPU is always recorded"),
+    ],
+)
+def test_what_is_not_there_is_named_with_what_stands_for_it(
+    run: Any, code: str, named: str, instead: str
+) -> None:
+    ran = run(f"try:\n    {code}\nexcept ImportError as error:\n    print(error)\n")
+
+    assert ran.stdout.startswith(f"determined.{named} is not a part of fabric's package determined: "), (
+        ran.stderr
+    )
+    assert instead in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("det.errors", "module 'determined' has no attribute 'errors': Determined's own wheel has it"),
+        (
+            "det.searcher",
+            "module 'determined' has no attribute 'searcher': Determined removed custom searchers",
+        ),
+        ("det.missing", "module 'determined' has no attribute 'missing'"),
+        (
+            "import determined.experimental as e; e.Determined",
+            "module 'determined.experimental' has no attribute 'Determined': there is no master to talk to",
+        ),
+    ],
+)
+def test_a_name_that_is_not_there_is_an_attribute_that_code_may_ask_for(
+    run: Any, code: str, error: str
+) -> None:
+    ran = run(
+        f"try:\n    {code}\nexcept AttributeError as error:\n    print(error)\nprint(hasattr(det, 'util'))\n"
+    )
+
+    assert ran.stdout.startswith(error), ran.stderr
+    assert ran.stdout.splitlines()[1:] == ["False"]
 
 
 def test_the_second_core_api_is_a_module_while_it_is_begun(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

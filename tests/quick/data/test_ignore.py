@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.quick.data.support import make_tree, packed_names
-from workbench.data.code.snapshot import take_snapshot
+from workbench.data.code.snapshot import SnapshotOptions, take_snapshot
 from workbench.paths import Home
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -60,6 +60,36 @@ def test_the_file_of_determined_counts_at_the_top_alone_and_ours_goes_before_it(
     expected = {"train.py", "keep.log", "data/small.txt", ".detignore", "src/.detignore"}
     assert kept(tree, home) == expected
     assert kept(tree / "src", home) == {"build/out.o", ".detignore"}
+
+
+def test_more_is_left_out_of_the_code_of_an_experiment_of_determined(tree: Path, home: Home) -> None:
+    more = {"a.pyc": "", "lib/a.pyo": "", "lib/terraform.tf": "", "lib/.idea/x": "", ".vscode/x": ""}
+    make_tree(tree, {**more, ".mypy_cache/x": "", "shared_fs/x": "", "lib/shared_fs/x": "", ".idea.txt": ""})
+    whole = kept(tree, home)
+    options = SnapshotOptions(is_of_determined=True)
+
+    def kept_of_experiment(folder: Path) -> set[str]:
+        names = packed_names(home.snapshot(take_snapshot(folder, home, options).code_hash))
+        return {name for name in names if not name.endswith("/")}
+
+    left_out = {*more, ".mypy_cache/x", "shared_fs/x"}
+    assert left_out < whole
+    assert kept_of_experiment(tree) == whole - left_out
+    assert kept(tree, home) == whole
+    assert kept_of_experiment(tree / "lib") == set()
+    make_tree(tree, {".detignore": "!terraform.tf\n", ".fabricignore": "!/shared_fs\n"})
+    assert {"lib/terraform.tf", "shared_fs/x"} < kept_of_experiment(tree)
+
+
+@needs_git
+def test_what_an_experiment_leaves_out_counts_in_a_folder_of_a_repository(tree: Path, home: Home) -> None:
+    subprocess.run(["git", "init", "-q", str(tree)], check=True)
+    make_tree(tree, {"src/shared_fs/x": "", "src/a.pyc": "", ".gitignore": "build/\n", "build/terraform": ""})
+    options = SnapshotOptions(is_of_determined=True)
+
+    for folder, names in ((tree / "src", {"x.log"}), (tree / "build", {"out.o"})):
+        packed = packed_names(home.snapshot(take_snapshot(folder, home, options).code_hash))
+        assert {name for name in packed if not name.endswith("/")} == names
 
 
 @needs_git

@@ -298,7 +298,7 @@ NO_VALUE_HERE = {
     "source_trial_id": "is named by a warning; --from JOB begins with a job's checkpoint",
     "source_checkpoint_uuid": "is named by a warning; --from JOB begins with a job's checkpoint",
     "image": "there is no default image: without one the code runs in the person's own Python",
-    "environment_variables.rocm": "slots are GPUs or processes on the CPU; variables of cuda are those of GPUs",
+    "environment_variables.rocm": "variables of rocm are those of GPUs where there are none of cuda",
     "ports": "is named by a warning; proxy_ports: are published",
     "registry_auth": "is named by a warning; engines log in by themselves",
     "add_capabilities": "is named by a warning",
@@ -705,7 +705,7 @@ def test_a_launcher_that_is_not_there_is_named() -> None:
 def test_no_warning_calls_the_settings_of_a_trial_class_unused(entrypoint: str) -> None:
     settings = (
         "searcher: {name: single, metric: x}\nmin_validation_period: {batches: 10}\nscheduling_unit: 10\n"
-        "checkpoint_policy: all\nperform_initial_validation: true\nrecords_per_epoch: 100\n"
+        "checkpoint_policy: all\nperform_initial_validation: true\nrecords_per_epoch: 100\ndebug: true\n"
     )
 
     warnings = warnings_of(f"entrypoint: {entrypoint}\n{settings}")
@@ -717,6 +717,7 @@ def test_no_warning_calls_the_settings_of_a_trial_class_unused(entrypoint: str) 
         "scheduling_unit",
         "checkpoint_policy",
         "perform_initial_validation",
+        "debug: is not carried over",
     ):
         assert name not in warnings
         assert name in of_code
@@ -867,6 +868,26 @@ def test_checkpoints_are_kept_as_the_file_says_and_all_without_a_word(
     assert (kept.keep_last, kept.keep_best) == (last, best)
     if best:
         assert (kept.metric, kept.smaller_is_better) == ("accuracy", False)
+
+
+def test_a_storage_without_a_type_is_the_job_s_own_and_keeps_what_the_file_says() -> None:
+    text = f"{SINGLE}checkpoint_storage: {{save_trial_latest: 5}}\n"
+    ours = {"data_stores": [{"id": "mine", "type": "host_path", "training_results": {"container": "/r"}}]}
+
+    assert spec_of(text).data_stores == ()
+    assert (spec_of(text).checkpoints.keep_last, warnings_of(text)) == (5, "")
+    assert [store.id for store in loaded(text, defaults=ours).spec.data_stores] == ["mine"]
+
+
+def test_a_storage_without_a_type_names_the_keys_that_need_one_and_those_that_no_type_has() -> None:
+    text = f"{SINGLE}checkpoint_storage: {{bucket: b, type: null, secret_key: hidden1}}\n"
+
+    assert "checkpoint_storage.bucket: is not carried over without type:" in warnings_of(text)
+    assert "hidden1" not in loaded(text).text
+    assert [warning.hint for warning in loaded(text).warnings] == ["write type: s3 or gcs", "write type: s3"]
+    assert "did you mean save_trial_best?" in problems_of(
+        f"{SINGLE}checkpoint_storage: {{save_trial_bets: 5}}\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -1093,6 +1114,10 @@ def test_credentials_are_not_kept() -> None:
             "description: n\nresources: {slots: 1}\nenvironment: {}\nidle_timeout: 2h\n",
             "task configuration of Determined",
         ),
+        ("description: n\nresources: {slots: 1}\nidle_timeout: 2h\n", "task configuration of Determined"),
+        ("description: n\nresources: {resource_pool: a, slots: 1}\n", "task configuration of Determined"),
+        ("tensorboard_args: [--samples_per_plugin=1]\n", "task configuration of Determined"),
+        ("notebook_idle_type: activity\nbind_mounts: []\n", "task configuration of Determined"),
         ("detVersion: 0.38\nmaxSlotsPerPod: 4\ndb: {}\n", "Determined's Helm chart"),
         ('{"pipe-parallel-size": 4, "model-parallel-size": 2, "optimizer": {"type": "Adam"}}\n', "GPT-NeoX"),
         ("entrypoint: a\nhyperparameters: {}\n", "it lacks searcher:"),
@@ -1247,3 +1272,225 @@ def test_code_reads_which_data_an_integration_gives_and_no_token() -> None:
         "pachyderm": {"pachd": {"host": "h", "port": 1}, "dataset": {"project": "p"}}
     }
     assert "t0ken" not in json.dumps(spec_to_json(found.spec))
+
+
+def hyperparameter(written: str) -> str:
+    return f"hyperparameters: {{a: {{b: {written}}}}}"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "checkpoint_storage: {type: s3, bucket: b, access_key: k, secret_key: '12', endpoint_url: 'http://m:9000'}",
+        "checkpoint_storage: {type: gcs, bucket: b, save_experiment_best: 0, save_trial_best: 1}",
+        "checkpoint_storage: {type: shared_fs, host_path: /h, storage_path: s, container_path: /c}",
+        "checkpoint_storage: {type: shared_fs, host_path: /h, checkpoint_path: /x, tensorboard_path: /y}",
+        "checkpoint_storage: {type: shared_fs, host_path: /h, storage_path: null, propagation: rprivate}",
+        "checkpoint_storage: {type: azure, container: c, account_url: 'https://me.blob.core.windows.net'}",
+        "checkpoint_storage: {type: azure, container: c}",
+        "min_validation_period: {records: 1}",
+        "min_validation_period: {batches: 0}",
+        "min_checkpoint_period: {epochs: 1}",
+        "min_checkpoint_period: {batches: null, epochs: 1}",
+        "profiling: {enabled: true, begin_on_batch: 2, end_after_batch: 3}",
+        "profiling: {enabled: true, begin_on_batch: 2, end_after_batch: 2}",
+        "profiling: {enabled: true, begin_on_batch: 2, end_after_batch: null}",
+        "environment: {image: {cpu: a, gpu: b, rocm: c}, environment_variables: {cpu: [A=1], gpu: [B=2]}}",
+        "environment: {environment_variables: {}, pod_spec: null, ports: {a: 1}}",
+        "environment: {pod_spec: {spec: {containers: [{name: other, securityContext: {privileged: true}}]}}}",
+        "entrypoint: [python3, -m, determined.launch.torch_distributed, 'model_def:Trial']",
+        "optimizations: {mixed_precision: O0, grad_updates_size_file: /tmp/sizes, tensor_fusion_threshold: 64}",
+        "security: {kerberos: {config_file: x}}",
+        "data_layer: {type: s3, bucket: b, bucket_directory_path: /p}",
+        "resources: {devices: ['/dev/a:/dev/a', '/dev/a:/dev/b:rw', {host_path: /dev/a, container_path: /c}]}",
+        "integrations: {pachyderm: {pachd: {host: h, port: 1}, proxy: {scheme: https, host: h, port: 443}}}",
+        "integrations: {pachyderm: {dataset: {project: p, repo: r, commit: c, branch: b, token: t}}}",
+        "integrations: {webhooks: {webhook_id: [1], webhook_name: [a], exclude: true}}",
+        hyperparameter("{type: const, val: 0}"),
+        hyperparameter("{type: int, minval: 2, maxval: 3}"),
+        hyperparameter("{type: log, minval: 1, maxval: 10, base: 1}"),
+        hyperparameter("{type: log, minval: 1, maxval: 10, base: 0.5, count: null}"),
+        hyperparameter("[10, {type: const, val: 1}, {type: int, minval: 1, maxval: 2}]"),
+    ],
+)
+def test_what_determineds_schemas_take_is_taken(lines: str) -> None:
+    written = (
+        SINGLE if not lines.startswith("entrypoint") else SINGLE.replace("entrypoint: python train.py\n", "")
+    )
+
+    assert spec_of(f"{written}{lines}\n").name == "x"
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ("bind_mounts: [{host_path: h, container_path: .}]", "bind_mounts.0.container_path: "),
+        ("min_validation_period: {}", "min_validation_period: has no unit; write one of batches"),
+        ("min_validation_period: {batches: null}", "min_validation_period: has no unit"),
+        ("min_checkpoint_period: {batches: 10, records: 10}", "min_checkpoint_period: has several units"),
+        ("min_checkpoint_period: {batches: -1}", "min_checkpoint_period.batches: found the number -1"),
+        (
+            "profiling: {enabled: true, begin_on_batch: 2, end_after_batch: 1}",
+            "profiling.end_after_batch: 1 comes before begin_on_batch 2",
+        ),
+        ("checkpoint_storage: {type: azure, connection_string: a}", "container: is missing"),
+        (
+            "checkpoint_storage: {type: shared_fs, host_path: /tmp, storage_path: a/../../b}",
+            "storage_path: is not inside host_path /tmp",
+        ),
+        (
+            "checkpoint_storage: {type: shared_fs, host_path: /tmp, storage_path: /tmp/a/../../b}",
+            "storage_path: is not inside host_path /tmp",
+        ),
+        ("checkpoint_storage: {type: directory}", "container_path: is missing"),
+        (
+            "environment: {docker_flags: [--init]}",
+            "environment.docker_flags: is not a key of environment (options",
+        ),
+        (
+            "environment: {slurm: [--mem=1]}",
+            "environment.slurm: is not a key of environment (it was moved",
+        ),
+        (
+            "environment: {pbs: [-l]}",
+            "write pbs: {pbsbatch_args",
+        ),
+        (
+            "environment: {pod_spec: {spec: {containers: [{name: determined-container, securityContext: {}}]}}}",
+            "containers.0.securityContext: cannot be set",
+        ),
+        (
+            "resources: {devices: [/dev/a]}",
+            "resources.devices.0: found the text '/dev/a'; write HOST:CONTAINER",
+        ),
+        ("resources: {devices: [{host_path: /dev/a}]}", "resources.devices.0.container_path: is missing"),
+        (
+            "resources: {devices: [{host_path: a, container_path: b, mod: r}]}",
+            "resources.devices.0.mod: is not a key of a device (did you mean mode?)",
+        ),
+        ("integrations: {pachyderm: {pach: 1}}", "integrations.pachyderm.pach: is not a key"),
+        (
+            "integrations: {pachyderm: {repo: r}}",
+            "pachyderm.repo: is not a key of pachyderm (it is a key of dataset:)",
+        ),
+        (
+            "integrations: {pachyderm: {pachd: {port: a}}}",
+            "integrations.pachyderm.pachd.port: found the text 'a'",
+        ),
+        ("integrations: {pachyderm: {dataset: {token: [hidden1]}}}", "dataset.token: found a list"),
+        (
+            "integrations: {webhooks: {webhook_id: [a]}}",
+            "integrations.webhooks.webhook_id.0: found the text 'a'",
+        ),
+        (
+            "integrations: {webhooks: {name: [a]}}",
+            "webhooks.name: is not a key of webhooks (write webhook_name:)",
+        ),
+        (
+            "environment: {environment_variables: {tpu: [A=1]}}",
+            "environment.environment_variables.tpu: is not what slots can be (write cpu, cuda or rocm)",
+        ),
+        (
+            "environment: {environment_variables: {cuda: A=1}}",
+            "environment.environment_variables.cuda: found the text 'A=1'; write a list of NAME=VALUE",
+        ),
+        (hyperparameter("{type: int, minval: 2, maxval: 1}"), "hyperparameters.a.b: minval 2 is not below"),
+        (
+            hyperparameter("{type: log, minval: 1, maxval: 10, base: 0}"),
+            "a.b.base: the base 0 is not above 0",
+        ),
+        (hyperparameter("{type: log, minval: 1, maxval: 10, base: -2}"), "a.b.base: found the number -2"),
+    ],
+)
+def test_what_determineds_schemas_refuse_is_named_by_its_key(lines: str, problem: str) -> None:
+    assert problem in problems_of(f"{SINGLE}{lines}\n")
+
+
+def test_powers_of_a_base_that_does_not_grow_are_tried_as_they_are() -> None:
+    searcher = "name: random, max_trials: 3"
+    drawn = search_of(searcher, "x: {type: log, minval: 1, maxval: 3, base: 0.5}").first_trials(3, 1)
+    whole = f"{SINGLE}{hyperparameter('{type: log, minval: 1, maxval: 3, base: 1, count: 4}')}\n"
+
+    assert all(0.125 <= trial.hparams["x"] <= 0.5 for trial in drawn)
+    assert len({trial.hparams["x"] for trial in drawn}) == 3
+    grid = search_of("name: grid", "x: {type: log, minval: 1, maxval: 3, base: 0.5, count: 3}")
+    assert sorted(trial.hparams["x"] for trial in grid.first_trials(3, 1)) == pytest.approx(
+        [0.125, 0.25, 0.5]
+    )
+    one = search_of(searcher, "x: {type: log, minval: 1, maxval: 3, base: 1}").first_trials(1, 1)
+    assert one[0].hparams == {"x": 1.0}
+    assert "hyperparameters.a.b.base: 1 to any power is 1, which each trial gets" in warnings_of(whole)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("container_path", "/c"),
+        ("checkpoint_path", "c"),
+        ("tensorboard_path", "t"),
+        ("propagation", "rslave"),
+    ],
+)
+def test_keys_of_a_shared_folder_that_nothing_goes_by_are_named(key: str, value: str) -> None:
+    (warning,) = loaded(
+        f"{SINGLE}checkpoint_storage: {{type: shared_fs, host_path: /h, {key}: {value}}}\n"
+    ).warnings
+
+    assert f"checkpoint_storage.{key}: is not carried over" in str(warning)
+    assert warning.hint
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "resources: {devices: ['/dev/a:/dev/a']}",
+        "resources: {is_single_node: true}",
+        "environment: {add_capabilities: [CAP_KILL]}",
+        "environment: {drop_capabilities: [CAP_KILL]}",
+    ],
+)
+def test_what_no_job_gets_is_named_with_what_to_do(lines: str) -> None:
+    (warning,) = loaded(f"{SINGLE}{lines}\n").warnings
+
+    assert "is not carried over" in str(warning)
+    assert warning.hint
+
+
+def test_variables_of_gpus_are_those_of_cuda_or_else_of_rocm() -> None:
+    def variable(devices: str) -> str | None:
+        return spec_of(f"{SINGLE}environment: {{environment_variables: {{{devices}}}}}\n").env.get("A")
+
+    assert variable("rocm: [A=r], cpu: [A=c]") == "r"
+    assert variable("cuda: [], rocm: [A=r]") == "r"
+    assert variable("rocm: [A=r], gpu: [A=g]") == "g"
+    assert variable("cpu: [A=c]") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "problem"),
+    [
+        ("grid", "{type: double, minval: 0, maxval: 1}", "a.b: is of type double without count:, and a grid"),
+        ("grid", "{type: int, minval: 0, maxval: 1, count: null}", "a.b: is of type int without count:"),
+        ("grid", "{type: log, minval: 0, maxval: 1, base: 10}", "a.b: is of type log without count:"),
+        (
+            "grid",
+            "{type: double, minval: 0, maxval: .inf, count: 2}",
+            "a.b.maxval: found the number .inf; write",
+        ),
+        (
+            "grid",
+            "{type: categorical, vals: [1, .inf]}",
+            "a.b.vals.1: found the number .inf, which JSON does not",
+        ),
+        ("single", "{type: const, val: .nan}", "a.b.val: found the number .nan, which JSON does not have"),
+        ("single", "-.inf", "a.b: found the number -.inf, which JSON does not have"),
+    ],
+)
+def test_hyperparameters_that_cannot_be_tried_are_named_as_the_file_names_them(
+    name: str, written: str, problem: str
+) -> None:
+    text = f"entrypoint: a\nsearcher: {{name: {name}, metric: x}}\n{hyperparameter(written)}\n"
+
+    (fault,) = faults_of(text)
+
+    assert f"hyperparameters.{problem}" in str(fault)

@@ -1,5 +1,7 @@
 """Which paths are left out of a snapshot: by ``.gitignore``, ``.detignore`` and ``.fabricignore``, as git reads them.
 
+Of the code of Determined's experiments more is left out, as Determined does it.
+
 The patterns themselves are matched by the ``pathspec`` library, which is loaded only when a path has to be
 decided again.
 """
@@ -20,6 +22,8 @@ from workbench.values import dataclass
 GIT_FILE: Final = ".gitignore"
 DETERMINED_FILE: Final = ".detignore"
 """Determined's, which counts in the folder of the snapshot alone; read after git's."""
+DETERMINED_USUAL: Final = b"*.py[co]\nterraform*\n.vscode/\n.idea/\n.mypy_cache/\n/shared_fs\n"
+"""What Determined leaves out of an experiment's code beside that, unless one of the files brings it back."""
 OWN_FILE: Final = ".fabricignore"
 """Read after theirs, so that it can take back what that one leaves out."""
 
@@ -73,9 +77,9 @@ class Rules:
                     return not decided
         return False
 
-    def below(self, name: str, folder: str, *, is_top: bool = False) -> Rules:
+    def below(self, name: str, folder: str, *, more: bytes = b"", is_top: bool = False) -> Rules:
         """Return the rules of a folder in this one; it may be the one that the snapshot is of."""
-        return _rules(f"{self.prefix}{name}/", folder, self, ignores=self.ignores, is_top=is_top)
+        return _rules(f"{self.prefix}{name}/", folder, self, more=more, ignores=self.ignores, is_top=is_top)
 
     def _upwards(self) -> Iterator[Rules]:
         rules: Rules | None = self
@@ -86,16 +90,27 @@ class Rules:
 
 def rules_of(folder: Path) -> Rules:
     """Return the rules of a folder of which a snapshot is taken, with those of its repository."""
+    return _rules_of(folder, b"")
+
+
+def rules_of_experiment(folder: Path) -> Rules:
+    """Return the rules of a folder that is the code of an experiment of Determined."""
+    return _rules_of(folder, DETERMINED_USUAL)
+
+
+def _rules_of(folder: Path, usual: bytes) -> Rules:
     root = next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)
     parts = folder.relative_to(root).parts
-    rules = _rules("", str(root), None, more=_read(f"{root}/.git/info/exclude"), is_top=not parts)
+    more = _read(f"{root}/.git/info/exclude")
+    rules = _rules("", str(root), None, more=more if parts else usual + more, is_top=not parts)
     here = root
     for part in parts:
         here = here / part
         if rules.excludes(part, is_folder=True):
             # The folder was named although the repository leaves it out, so only its own rules can be meant.
-            return _rules("", str(folder), None, is_top=True)
-        rules = rules.below(part, str(here), is_top=here == folder)
+            return _rules("", str(folder), None, more=usual, is_top=True)
+        is_top = here == folder
+        rules = rules.below(part, str(here), more=usual if is_top else b"", is_top=is_top)
     return rules
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from workbench.data.code.bounds import UNBOUNDED, USUAL, Bounds, CodeExcess, excess, megabytes, too_much
 from workbench.data.code.folder_guard import check_chosen
-from workbench.data.code.ignore import rules_of_archive
+from workbench.data.code.ignore import rules_of, rules_of_archive, rules_of_experiment
 from workbench.data.code.scan import ChangedMeanwhile, Progress, Scan, ScanOptions, scan_folder
 from workbench.data.code.scan_cache import FileFacts, ScanCache, load_cache, save_cache
 from workbench.errors import CannotWrite, InputMissing, TryAgain
@@ -58,6 +58,8 @@ class SnapshotOptions:
     """Files of a folder that are left out whatever they hold."""
     anyway: bool = False
     """Whether the code is taken though it is a home folder, a file system's root, or more than the bounds."""
+    is_of_determined: bool = False
+    """Whether what Determined leaves out of the code of its experiments is left out."""
     bounds: Bounds = USUAL
     agree: Callable[[CodeExcess], bool] = lambda _: False
     """Asks a person whether more than the bounds may be taken."""
@@ -68,7 +70,13 @@ class SnapshotOptions:
     def options(self, home: Home) -> ScanOptions:
         """Return the options of the scan."""
         bounds = UNBOUNDED if self.anyway else self.bounds
-        return ScanOptions((home.path, *self.never), bounds=bounds, agree=self.agree, progress=self.progress)
+        return ScanOptions(
+            (home.path, *self.never),
+            rules=rules_of_experiment if self.is_of_determined else rules_of,
+            bounds=bounds,
+            agree=self.agree,
+            progress=self.progress,
+        )
 
     def output_home(self, home: Home) -> Home:
         """Return the home that snapshots and caches are written to."""

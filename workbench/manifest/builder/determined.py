@@ -39,6 +39,7 @@ from workbench.manifest.yaml.nodes import (
     SourceLocation,
     describe_node,
     from_value,
+    leaves,
     node_at,
 )
 from workbench.spec import WEIGHT_MAX, WEIGHT_MIN
@@ -74,6 +75,10 @@ LEARNER: Final = "learner"
 """The same one's name in pods of ours."""
 VOLUME_PREFIX: Final = "own-"
 """Before the names of a file's volumes: pods of ours have volumes such as ``data`` themselves."""
+_DEVICES: Final = ("cpu", "cuda", "rocm")
+"""What slots can be; images and variables may be given for each."""
+GPU: Final = "gpu"
+"""The older name of ``cuda``."""
 PARAM_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 SEARCHERS: Final = ("single", "random", "grid", "async_halving", "adaptive_asha")
@@ -112,7 +117,7 @@ _DEPRECATED: Final[Mapping[str, str]] = {
 }
 _READ_BY_TRIAL_CLASSES: Final = (
     "min_validation_period", "min_checkpoint_period", "scheduling_unit", "optimizations", "checkpoint_policy",
-    "perform_initial_validation",
+    "perform_initial_validation", "debug",
 )  # fmt: skip
 _TRIAL_CLASS: Final = re.compile(r"[\w.]+:\w+")
 _TRIAL_OPTION: Final = re.compile(r"\s--trial[\s=]")
@@ -120,6 +125,10 @@ _DEAD: Final = (
     "tensorboard_storage", "security", "data_layer", "internal", "resources.native_parallel",
     "resources.agent_label",
 )  # fmt: skip
+_CAPABILITIES: Final = (
+    f"in a cluster pod_patch of its backend has securityContext: of the container {LEARNER}; without"
+    " environment.image the code is in no container"
+)
 _NOT_CARRIED: Final[Mapping[str, str]] = {
     "checkpoint_policy": "the training code decides when it writes checkpoints",
     "perform_initial_validation": "validate once before training, in its code",
@@ -127,15 +136,16 @@ _NOT_CARRIED: Final[Mapping[str, str]] = {
     "profiling": "usage of CPU, memory and GPU is always recorded",
     "integrations.webhooks": "[notify] of the configuration names what is called when a job ends",
     "integrations.pachyderm.dataset.token": "secrets: of a manifest names it, and the code reads it as a variable",
-    "debug": "",
+    "debug": "set the level of the code's own logging: logging.basicConfig(level=logging.DEBUG)",
     "slurm": "Slurm is not available yet; fabric backend add names a host",
     "pbs": "PBS is not available yet; fabric backend add names a host",
     "resources.resource_pool": "--backend names where it runs",
-    "resources.devices": "",
-    "resources.is_single_node": "",
+    "resources.devices": "without environment.image the code has the machine's own; in a cluster"
+    f" pod_spec names them in the resources of {CONTAINER}",
+    "resources.is_single_node": "a trial runs on one machine",
     "environment.registry_auth": "log in with docker login, or name a pull secret of the cluster",
-    "environment.add_capabilities": "",
-    "environment.drop_capabilities": "",
+    "environment.add_capabilities": _CAPABILITIES,
+    "environment.drop_capabilities": _CAPABILITIES,
     "environment.ports": "name what the code serves on in proxy_ports:",
     "searcher.source_trial_id": "--from JOB begins with a job's checkpoint",
     "searcher.source_checkpoint_uuid": "--from JOB begins with a job's checkpoint",
@@ -191,23 +201,29 @@ class EnvironmentLines(ValueKind):
 
     def read(self, node: Node, path: str, findings: Findings) -> Any:
         """Return the plain value."""
-        lists = [node] if isinstance(node, ListNode) else _by_device(node)
-        texts = [item for each in lists for item in each.nodes] if lists else []
-        if not lists and not isinstance(node, MapNode):
+        if isinstance(node, MapNode):
+            for name, entry in node.entries.items():
+                below = f"{path}.{name}"
+                if name not in (*_DEVICES, GPU):
+                    hint = f"write {', '.join(_DEVICES[:-1])} or {_DEVICES[-1]}"
+                    findings.fault(entry.location, below, "is not what slots can be", hint)
+                elif not _is_null(entry.node):
+                    self._check_lines(entry.node, below, findings)
+        else:
+            self._check_lines(node, path, findings)
+        return plain(node)
+
+    def _check_lines(self, node: Node, path: str, findings: Findings) -> None:
+        if not isinstance(node, ListNode):
             self.wrong(node, path, findings)
-        for item in texts:
+            return
+        for item in node.nodes:
             if not isinstance(item, ScalarNode) or not item.text.partition("=")[0].strip():
                 findings.fault(item.location, path, f"found {describe_node(item)}; write NAME=VALUE")
-        return plain(node)
 
     def schema(self) -> dict[str, Any]:
         """A list or a map."""
         return {"type": ["array", "object"]}
-
-
-def _by_device(node: Node) -> list[ListNode]:
-    entries = node.entries.values() if isinstance(node, MapNode) else ()
-    return [entry.node for entry in entries if isinstance(entry.node, ListNode)]
 
 
 def _key(name: str, kind: ValueKind, *spellings: str, required: bool = False, hint: str = "") -> Key:
@@ -222,13 +238,36 @@ _TEXT: Final = Text(length_max=10_000)
 _WHOLE: Final = WholeNumber(0, WHOLE_MAX)
 _FROM_ONE: Final = WholeNumber(1, WHOLE_MAX)
 _NUMBER: Final = Number(-1e300, 1e300)
+_PORT: Final = WholeNumber(0, 65_535)
 _TRUTH: Final = TruthValue()
 _PLAIN: Final = Plain()
+
+
+class LengthTable(KeyTable):
+    """A length in one of its units."""
+
+    def read(self, node: Node, path: str, findings: Findings) -> dict[str, Any] | None:
+        """Return the number by its unit; none, and two of them, are no length."""
+        values = super().read(node, path, findings)
+        written = [] if not isinstance(node, MapNode) else node.entries.values()
+        count = sum(not _is_null(entry.node) for entry in written)
+        if values is not None and count != 1:
+            problem = f"has {'several units' if count else 'no unit'}"
+            findings.fault(node.location, path, f"{problem}; write one of batches, records and epochs")
+        return values
+
+
 _LENGTH: Final = OneOf(
     "a number, or {batches: N}, {records: N} or {epochs: N}",
     (
         _WHOLE,
-        _table("a length", _key("batches", _WHOLE), _key("records", _WHOLE), _key("epochs", _WHOLE)),
+        LengthTable(
+            _key("batches", _WHOLE),
+            _key("records", _WHOLE),
+            _key("epochs", _WHOLE),
+            what="a length",
+            is_strict=True,
+        ),
     ),
     is_map,
 )
@@ -255,6 +294,20 @@ SEARCHER: Final = _table(
     elsewhere={"max_concurrent": "write max_concurrent_trials:", "goal": "write smaller_is_better:"},
 )
 
+DEVICE: Final = OneOf(
+    "a device such as /dev/infiniband:/dev/infiniband, or {host_path: PATH, container_path: PATH}",
+    (
+        Text("HOST:CONTAINER, or HOST:CONTAINER:MODE", pattern=r"[^:]+:[^:]+(:[^:]+)?"),
+        _table(
+            "a device",
+            _key("host_path", _TEXT, required=True),
+            _key("container_path", _TEXT, required=True),
+            _key("mode", _TEXT),
+        ),
+    ),
+    is_map,
+)
+
 RESOURCES: Final = _table(
     "resources",
     _key("slots_per_trial", WholeNumber(0, 1 << 20)),
@@ -263,7 +316,7 @@ RESOURCES: Final = _table(
     _key("priority", WholeNumber(1, 99)),
     _key("resource_pool", _TEXT),
     _key("shm_size", _TEXT),
-    _key("devices", ListOf(_PLAIN, "a list of devices")),
+    _key("devices", ListOf(DEVICE, "a list of devices")),
     _key("is_single_node", _TRUTH),
     _key("native_parallel", _TRUTH),
     _key("agent_label", _TEXT),
@@ -272,7 +325,7 @@ RESOURCES: Final = _table(
 
 _IMAGES: Final = OneOf(
     "the name of an image, or images by cpu, cuda and rocm",
-    (_TEXT, _table("images", _key("cpu", _TEXT), _key("cuda", _TEXT, "gpu"), _key("rocm", _TEXT))),
+    (_TEXT, _table("images", _key("cpu", _TEXT), _key("cuda", _TEXT, GPU), _key("rocm", _TEXT))),
     is_map,
 )
 
@@ -284,13 +337,13 @@ ENVIRONMENT: Final = _table(
     _key("registry_auth", MapOf(_TEXT, "a map such as {username: NAME, password: PASSWORD}")),
     _key("add_capabilities", ListOf(_TEXT, "a list of names")),
     _key("drop_capabilities", ListOf(_TEXT, "a list of names")),
-    _key("ports", MapOf(WholeNumber(0, 65_535), "a map of names and ports")),
+    _key("ports", MapOf(_PORT, "a map of names and ports")),
     _key(
         "proxy_ports",
         ListOf(
             _table(
                 "a proxied port",
-                _key("proxy_port", WholeNumber(0, 65_535), required=True),
+                _key("proxy_port", _PORT, required=True),
                 _key("proxy_tcp", _TRUTH),
                 _key("unauthenticated", _TRUTH),
                 _key("default_service_id", _TRUTH),
@@ -299,6 +352,11 @@ ENVIRONMENT: Final = _table(
         ),
     ),
     _key("pod_spec", _PLAIN),
+    elsewhere={
+        "docker_flags": "options of docker cannot be set: take bind_mounts:, resources.shm_size: or proxy_ports:",
+        "slurm": "it was moved: write slurm: {sbatch_args: [...]} beside environment:",
+        "pbs": "it was moved: write pbs: {pbsbatch_args: [...]} beside environment:",
+    },
 )
 
 BIND_MOUNT: Final = _table(
@@ -315,6 +373,7 @@ _STORAGES: Final[Mapping[str, tuple[Key, ...]]] = {
         _key("host_path", Text("an absolute path", pattern=r"/.*"), required=True),
         _key("storage_path", _TEXT),
         _key("propagation", _TEXT),
+        _key("container_path", _TEXT),
         _key("checkpoint_path", _TEXT),
         _key("tensorboard_path", _TEXT),
     ),
@@ -334,22 +393,36 @@ _STORAGES: Final[Mapping[str, tuple[Key, ...]]] = {
     ),
     "directory": (_key("container_path", _TEXT, required=True),),
 }
+_LEFT_OUT_OF_FOLDER: Final[Mapping[str, tuple[str, str]]] = {
+    "propagation": ("rprivate", "bind_mounts: of the same folder has propagation:"),
+    "container_path": ("", "code finds its checkpoints by det.core, wherever they are"),
+    "checkpoint_path": ("", "write storage_path:"),
+    "tensorboard_path": ("", "event files are kept with the job"),
+}
+"""Keys of a shared folder that nothing here goes by: the value that means nothing, and what to do."""
 _TYPE_OF_STORAGE: Final = _key("type", NameChoice(tuple(_STORAGES)), required=True)
 STORAGES: Final = {
     name: _table(f"{name} storage", _TYPE_OF_STORAGE, *keys, *_SAVED) for name, keys in _STORAGES.items()
 }
+_OF_NO_TYPE: Final = {key.name: replace(key, required=False) for keys in _STORAGES.values() for key in keys}
+"""Keys that a storage may have before it is known which one it is: Determined merges it on its cluster's own."""
 _STORAGE: Final = OneOf(
     "a store such as {type: shared_fs, host_path: /data}",
-    tuple(STORAGES.values()),
-    lambda node: next(
-        (
-            number
-            for number, name in enumerate(STORAGES)
-            if isinstance(found := node_at(node, "type"), ScalarNode) and found.text == name
-        ),
-        0,
+    (
+        *STORAGES.values(),
+        _table("checkpoint storage", _key("type", _PLAIN), *_OF_NO_TYPE.values(), *_SAVED),
     ),
+    lambda node: _number_of_storage(node_at(node, "type")),
 )
+
+
+def _number_of_storage(kind: Node | None) -> int:
+    """Return which of the tables a storage has; the last one is that of a storage without a type."""
+    if kind is None or (isinstance(kind, ScalarNode) and kind.is_null):
+        return len(STORAGES)
+    names = list(STORAGES)
+    return names.index(kind.text) if isinstance(kind, ScalarNode) and kind.text in names else 0
+
 
 _ACTION: Final = NameChoice(("cancel_retries", "exclude_node"))
 LOG_POLICY: Final = _table(
@@ -359,6 +432,37 @@ LOG_POLICY: Final = _table(
     _key(
         "action",
         OneOf("an action", (_ACTION, _table("an action", _key("type", _ACTION, required=True))), is_map),
+    ),
+)
+
+_IN_DATASET: Final = "it is a key of dataset:"
+INTEGRATIONS: Final = _table(
+    "integrations",
+    _key(
+        "pachyderm",
+        _table(
+            "pachyderm",
+            _key("pachd", _table("pachd", _key("host", _TEXT), _key("port", _PORT))),
+            _key("proxy", _table("proxy", _key("scheme", _TEXT), _key("host", _TEXT), _key("port", _PORT))),
+            _key(
+                "dataset",
+                _table(
+                    "a dataset",
+                    *(_key(name, _TEXT) for name in ("project", "repo", "commit", "branch", "token")),
+                ),
+            ),
+            elsewhere=dict.fromkeys(("project", "repo", "commit", "branch", "token"), _IN_DATASET),
+        ),
+    ),
+    _key(
+        "webhooks",
+        _table(
+            "webhooks",
+            _key("webhook_id", ListOf(_WHOLE, "a list of numbers")),
+            _key("webhook_name", ListOf(_TEXT, "a list of names")),
+            _key("exclude", _TRUTH),
+            elsewhere={"id": "write webhook_id:", "name": "write webhook_name:"},
+        ),
     ),
 )
 
@@ -426,7 +530,7 @@ EXPERIMENT: Final = _table(
             _key("grad_updates_size_file", _TEXT),
         ),
     ),
-    _key("integrations", _table("integrations", _key("pachyderm", _PLAIN), _key("webhooks", _PLAIN))),
+    _key("integrations", INTEGRATIONS),
     _key(
         "slurm",
         _table(
@@ -475,12 +579,16 @@ def manifest_of(root: MapNode, findings: Findings, *, is_on_cpu: bool = False) -
     before = len(findings.faults)
     checked = EXPERIMENT.canonical(root, "", findings)
     values = EXPERIMENT.read(checked, "", findings) or {}
+    _check_profiling(values.get("profiling") or {}, root, findings)
     _name_what_is_left_out(root, findings)
     made = _Manifest(root, values, findings, is_on_cpu=is_on_cpu)
     if len(findings.faults) > before:
         made.read_hyperparameters()
-        return MapNode(root.location)
-    return made.manifest()
+        found = MapNode(root.location)
+    else:
+        found = made.manifest()
+    made.check_numbers()
+    return found
 
 
 class _Manifest:
@@ -551,6 +659,19 @@ class _Manifest:
         tried = {name: self._tried(names[name].node, f"hyperparameters.{name}") for name in names}
         entries = {name: MapEntry(name, names[name].location, tried[name]) for name in names}
         return MapNode(node.location, entries), _is_searched(node)
+
+    def check_numbers(self) -> None:
+        """Refuse hyperparameters that are infinite or not a number, unless they are refused already.
+
+        A trial gets its own as JSON.
+        """
+        known = {fault.key for fault in self._findings.faults}
+        for path, node in leaves(self._root):
+            value = node.value if isinstance(node, ScalarNode) else None
+            is_one = path.startswith("hyperparameters.") and path not in known
+            if is_one and isinstance(value, float) and not math.isfinite(value):
+                problem = f"found {describe_node(node)}, which JSON does not have; write a number or a text"
+                self._findings.fault(node.location, path, problem)
 
     def _at(self, path: str) -> SourceLocation:
         found = node_at(self._root, path)
@@ -714,8 +835,19 @@ class _Manifest:
             case "azure":
                 made = self._azure(storage)
             case _:
+                self._name_what_needs_a_type(storage)
                 return None
         return [{"id": STORE_ID, **made}] if made else None
+
+    def _name_what_needs_a_type(self, storage: Mapping[str, Any]) -> None:
+        """Warn of keys of one storage in a file that does not say which one it has."""
+        for key in (key for key in storage if key in _OF_NO_TYPE):
+            kinds = [name for name, keys in _STORAGES.items() if key in {each.name for each in keys}]
+            self._warn_of_storage(
+                key,
+                "is not carried over without type:, as no cluster has a storage that it would be a part of",
+                f"write type: {' or '.join(kinds)}",
+            )
 
     def _warn_of_storage(self, key: str, problem: str, hint: str) -> None:
         key = f"checkpoint_storage.{key}"
@@ -730,6 +862,9 @@ class _Manifest:
         inside = base / (storage.get("storage_path") or "")
         if ".." in inside.parts or not inside.is_relative_to(base):
             self._refuse_storage("storage_path", f"is not inside host_path {base}", "write it relative to it")
+        for key, (usual, hint) in _LEFT_OUT_OF_FOLDER.items():
+            if storage.get(key) not in (None, usual):
+                self._warn_of_storage(key, "is not carried over", hint)
         return _folder(str(inside))
 
     def _directory(self, path: str, *, has_image: bool) -> dict[str, Any] | None:
@@ -790,7 +925,8 @@ class _Manifest:
     def _environment(self, written: Any) -> Node | None:
         where = "environment.environment_variables"
         if isinstance(written, Mapping):
-            written = written.get("cpu") if self._is_on_cpu else written.get("cuda") or written.get("gpu")
+            devices = ("cpu",) if self._is_on_cpu else ("cuda", GPU, "rocm")
+            written = next((lines for name in devices if (lines := written.get(name))), None)
         found: dict[str, str] = {}
         for line in written or ():
             name, _, value = str(line).partition("=")
@@ -905,6 +1041,14 @@ class _Manifest:
         bounds = self._bounds(kind, values, node, path)
         if bounds is None:
             return node
+        if bounds[0] == bounds[1]:
+            problem = f"{values['base']:g} to any power is {bounds[0]:g}, which each trial gets"
+            self._findings.warn(node.location, f"{path}.base", problem, "write base: 10 to have it drawn")
+            return _choice(from_value(bounds[0], node.location))
+        if not values.get("count") and self._values.get("searcher", {}).get("name") == "grid":
+            problem = f"is of type {kind} without count:, and a grid needs to know how many values it tries"
+            self._findings.fault(node.location, path, problem, "such as count: 3")
+            return node
         count = {"count": values["count"]} if values.get("count") else {}
         name = {"int": "int", "double": "uniform", "log": "loguniform"}[kind]
         return from_value({name: bounds, **count}, node.location)
@@ -917,18 +1061,19 @@ class _Manifest:
         if kind != "log":
             return [low, high]
         base = values["base"]
-        if base <= 1:
-            problem = f"the base {base:g} is not above 1"
+        if base <= 0:
+            problem = f"the base {base:g} is not above 0"
             self._findings.fault(node.location, f"{path}.base", problem, "write base: 10")
             return None
-        if 0 < low < 0.1:
+        if base > 1 and 0 < low < 0.1:
             problem = (
                 f"the bounds of log are exponents: this one begins at {base:g}**{low:g} = {base**low:.4g}"
             )
             hint = f"if values from {low:g} are meant, write minval: {math.log(low, base):g}"
             self._findings.warn(node.location, f"{path}.minval", problem, hint)
         try:
-            found = [float(base) ** low, float(base) ** high]
+            # Powers of a base below 1 fall as the exponent grows.
+            found = sorted((float(base) ** low, float(base) ** high))
         except OverflowError:
             found = [0.0, math.inf]
         if not (found[0] > 0 and math.isfinite(found[1])):
@@ -1269,6 +1414,15 @@ def _check_searcher(searcher: Mapping[str, Any], root: MapNode, findings: Findin
         )
 
 
+def _check_profiling(profiling: Mapping[str, Any], root: MapNode, findings: Findings) -> None:
+    """Check that profiling does not end before it begins."""
+    begin, end = profiling.get("begin_on_batch", 0), profiling.get("end_after_batch")
+    if end is not None and begin > end:
+        key = "profiling.end_after_batch"
+        node = node_at(root, key) or root
+        findings.fault(node.location, key, f"{end} comes before begin_on_batch {begin}")
+
+
 def _length(value: Any) -> tuple[int | None, str]:
     """Return a length and the name of its unit; an older file's unitless one counts what its code counts."""
     if isinstance(value, Mapping):
@@ -1446,14 +1600,11 @@ def _joined_labels(user: Node, template: Node) -> Node:
     return _joined_lists(lists[0], lists[1], lambda item: str(plain(item)))
 
 
-_DEVICES: Final = ("cpu", "cuda", "rocm")
-
-
 def _for_each_device(node: Node) -> dict[str, MapEntry]:
     """Return what is written for each device; what is no map is for all of them."""
     if not isinstance(node, MapNode):
         return {name: MapEntry(name, node.location, node) for name in _DEVICES}
-    entries = {("cuda" if name == "gpu" else name): entry for name, entry in node.entries.items()}
+    entries = {("cuda" if name == GPU else name): entry for name, entry in node.entries.items()}
     return {name: entry for name, entry in entries.items() if not _is_null(entry.node)}
 
 

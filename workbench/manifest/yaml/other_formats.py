@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from workbench.manifest.yaml.faults import Findings
@@ -12,7 +13,7 @@ from workbench.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Another system's file: it holds all of ``every`` and one of ``any_of``."""
+    """Another system's file: it holds all of ``every`` and one of ``any_of``; ``a.b`` is a key of the map ``a``."""
 
     name: str
     every: frozenset[str]
@@ -20,6 +21,11 @@ class Format:
     hint: str
 
 
+_TASK: Final = "a task configuration of Determined"
+_TASK_HINT: Final = (
+    "fabric run -- COMMAND starts a command; environment.image goes to --image, its variables to -e,"
+    " resources.slots to --gpus"
+)
 _COMMAND_HINT: Final = "fabric init writes a manifest to start from; its command goes to framework.command"
 
 FORMATS: Final = (
@@ -43,7 +49,7 @@ FORMATS: Final = (
         "it lacks searcher:; write searcher: {name: single, metric: loss} and entrypoint:, and it is read as it is",
     ),
     Format(
-        "a task configuration of Determined",
+        _TASK,
         frozenset({"environment"}),
         frozenset(
             {
@@ -51,8 +57,13 @@ FORMATS: Final = (
                 "bind_mounts",
             }
         ),
-        "fabric run -- COMMAND starts a command; environment.image goes to --image, its variables to -e,"
-        " resources.slots to --gpus",
+        _TASK_HINT,
+    ),
+    Format(
+        _TASK,
+        frozenset(),
+        frozenset({"idle_timeout", "notebook_idle_type", "tensorboard_args", "resources.slots"}),
+        _TASK_HINT,
     ),
     Format(
         "a values file of Determined's Helm chart",
@@ -159,11 +170,19 @@ def recognised_text(text: str, file: str, findings: Findings) -> bool:
 
 def recognised(root: MapNode, findings: Findings) -> bool:
     """Note that a file is another system's; returns whether it is."""
-    keys = frozenset(root.entries)
-    if "framework" in keys:
+    if "framework" in root.entries:
         return False
+    keys = frozenset(_keys(root))
     for known in FORMATS:
         if known.every <= keys and (not known.any_of or known.any_of & keys):
             findings.fault(root.location, "", f"this is {known.name}, not a manifest", known.hint)
             return True
     return False
+
+
+def _keys(root: MapNode) -> Iterator[str]:
+    """Yield the keys of a file, and those of the maps right below them."""
+    for name, entry in root.entries.items():
+        yield name
+        if isinstance(entry.node, MapNode):
+            yield from (f"{name}.{below}" for below in entry.node.entries)

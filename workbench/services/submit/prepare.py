@@ -213,8 +213,8 @@ def _prepare(
     secrets = {**proxies, **loaded.credentials, **passed_on, **find_secrets(loaded.spec.secrets)}
     packed = None
     if code:
-        never, anyway = _files_with_passwords(loaded, inline, options), loaded.spec.code_anyway
-        packed = _pack(code, home, code_options, never=never, anyway=anyway, cancel=cancel)
+        never = _files_with_passwords(loaded, inline, options)
+        packed = _pack(code, home, code_options, loaded.spec, never=never, cancel=cancel)
     recorded = submit_environment.record(
         submit_environment.active_interpreter(), masked(options.argv, secrets.values()), passed
     )
@@ -411,15 +411,16 @@ def _pack(
     code: Path,
     home: Home,
     code_options: SnapshotOptions | None,
+    spec: JobSpec,
     *,
     never: Sequence[Path],
-    anyway: bool,
     cancel: threading.Event | None,
 ) -> Snapshot:
     from workbench.config import load_config
     from workbench.config.code import limits
     from workbench.data.code.bounds import USUAL, Bounds
     from workbench.data.code.snapshot import SnapshotOptions, take_snapshot
+    from workbench.manifest.builder.params import CONFIG_VARIABLE
     from workbench.services.cancel import cancellable
 
     if not code.exists():
@@ -427,10 +428,15 @@ def _pack(
     size, files, seconds = limits(load_config().code)
     bounds = Bounds(size or USUAL.size_bytes, files or USUAL.files, seconds or USUAL.seconds)
     code_options = code_options or SnapshotOptions()
-    progress = cancellable(code_options.progress, cancel)
-    return take_snapshot(
-        code, home, replace(code_options, never=tuple(never), anyway=anyway, bounds=bounds, progress=progress)
+    code_options = replace(
+        code_options,
+        never=tuple(never),
+        anyway=spec.code_anyway,
+        is_of_determined=CONFIG_VARIABLE in spec.env,
+        bounds=bounds,
+        progress=cancellable(code_options.progress, cancel),
     )
+    return take_snapshot(code, home, code_options)
 
 
 def _likely_folder(options: RunOptions) -> Path:

@@ -7,7 +7,7 @@ wheel, where the user's Python has it (see :mod:`._wheel`); what nobody has is r
 import importlib.abc
 import sys
 
-from . import _wheel, core
+from . import _absent, _wheel, core
 from ._info import ClusterInfo, InvalidHP, TrialInfo, get_cluster_info
 
 TYPE_CHECKING = False  # the real one costs the import of typing
@@ -19,21 +19,6 @@ __all__ = ["LOG_FORMAT", "ClusterInfo", "InvalidHP", "TrialInfo", "core", "get_c
 __version__ = _wheel.VERSION
 
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
-
-_NO_WHEEL = (
-    "Determined's own wheel has it: name determined==0.38.1 in requirements:, or an image that has it; or "
-)
-
-_ABSENT = {
-    "pytorch": _NO_WHEEL + "write the loop with det.core",
-    "keras": _NO_WHEEL + "call det.core from a callback",
-    "tensorflow": "write the loop with det.core",
-    "transformers": _NO_WHEEL + "report from a TrainerCallback by det.core",
-    "lightning": _NO_WHEEL + "report from a callback by det.core",
-    "experimental.client": "use the command fabric, or import fabric_workbench",
-    "cli": "use the command fabric",
-    "deploy": "use fabric backend add",
-}
 
 
 def __getattr__(name: str) -> "Any":
@@ -51,10 +36,12 @@ class _OtherParts(importlib.abc.MetaPathFinder):
         found = _wheel.find_part(name)
         if found is not None:
             return found
-        if name in _ABSENT:
+        is_of_wheel = name in _wheel.PARTS
+        instead = _absent.instead_of_internal(name) if is_of_wheel else _absent.instead_of(name)
+        if instead:
             raise ModuleNotFoundError(
                 # Without its name: `from determined.launch import horovod` would swallow the error.
-                "%s is not a part of fabric's package determined: %s" % (fullname, _ABSENT[name])
+                "%s is not a part of fabric's package determined: %s" % (fullname, instead)
             )
         return None
 

@@ -12,6 +12,8 @@ import importlib.machinery
 import os
 import sys
 
+from . import _absent
+
 TYPE_CHECKING = False  # the real one costs the import of typing
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
@@ -139,4 +141,7 @@ def find_name(name: str) -> Any:
         return importlib.import_module("determined." + name)
     if name in NAMES and folder() is not None:
         return getattr(importlib.import_module("determined." + NAMES[name]), name)
-    raise AttributeError("module 'determined' has no attribute %r" % name)
+    instead = NEEDED if name in NAMES else _absent.instead_of(name)
+    if name in PARTS:
+        instead = _absent.instead_of_internal(name)
+    raise AttributeError("module 'determined' has no attribute %r%s" % (name, instead and ": " + instead))

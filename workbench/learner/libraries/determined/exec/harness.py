@@ -29,7 +29,9 @@ def main(words: Sequence[str]) -> int:
     if len(words) != 1 or ":" not in words[0]:
         print("usage: python3 -m determined.exec.harness MODULE:CLASS", file=sys.stderr)
         return 2
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    info = get_cluster_info()
+    is_debugged = info is not None and info.trial._debug
+    logging.basicConfig(level=logging.DEBUG if is_debugged else logging.INFO, format=LOG_FORMAT)
     try:
         _train(words[0])
     except NotTrainable as error:
