@@ -244,6 +244,32 @@ def test_a_capped_priority_preempts_nobody_of_the_cap(folder: str, queue: HostQu
             assert asked_to_end(folder) == expected
 
 
+def test_a_priority_is_capped_for_a_person(folder: str, queue: HostQueue, policy: Path) -> None:
+    with holding(folder, lease_of("a", priority=55), "GPU-1"):
+        for text, expected in (
+            (f"max_priority = 50\n[people.{system.user_name()}]\nmax_priority = 60", {"urgent": ("a/1",)}),
+            (f"[people.{system.user_name()}]\nmax_priority = 50", {}),
+        ):
+            policy.write_text(text)
+            queue.line_up(folder, slots("GPU-1"), HOME, [urgent()], [])
+            assert asked_to_end(folder) == expected
+
+
+def test_a_job_has_its_gpus_for_as_long_as_the_policy_demands(
+    folder: str, queue: HostQueue, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy.write_text("min_run_minutes = 30")
+    later_us = system.now_us() + 29 * 60_000_000
+    monkeypatch.setattr("workbench.learner.queue.line.now_us", lambda: later_us)
+    with holding(folder, lease_of("a"), "GPU-1"):
+        queue.line_up(folder, slots("GPU-1"), HOME, [urgent()], [])
+        assert asked_to_end(folder) == {}
+
+        later_us += 2 * 60_000_000
+        queue.line_up(folder, slots("GPU-1"), HOME, [urgent()], [])
+        assert asked_to_end(folder) == {"urgent": ("a/1",)}
+
+
 def test_only_the_first_that_waits_preempts_and_only_while_it_does(folder: str, queue: HostQueue) -> None:
     second = {"job": "second", "gpus": 1, "each": 1, "priority": 60}
     with holding(folder, lease_of("a"), "GPU-1"), holding(folder, lease_of("b"), "GPU-2"):
@@ -426,6 +452,21 @@ def test_a_learner_sees_who_wants_its_gpus(folder: str, entries: HeldEntries) ->
 
     wants(entries, folder)
     assert watch.check().endswith("'s job urgent, of priority 70, needs its GPUs")
+
+
+def test_a_learner_has_its_gpus_for_as_long_as_the_policy_demands_whoever_asks(
+    folder: str, entries: HeldEntries, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy.write_text("min_run_minutes = 30")
+    now = 1000.0
+    monkeypatch.setattr("workbench.learner.platform.system.elapsed_seconds", lambda: now)
+    watch = PreemptionWatch(facts(folder), RUNNING)
+    wants(entries, folder)
+    now += 29 * 60
+    assert [watch.check() for _ in range(4)] == [""] * 4
+
+    now += 2 * 60
+    assert watch.check()
 
 
 def test_a_folder_that_does_not_change_is_not_read_again_and_again(

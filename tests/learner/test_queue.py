@@ -408,6 +408,10 @@ def test_first_come_knows_no_priority_and_a_cap_makes_large_ones_equal() -> None
     assert started(entries, 1, 'policy = "priority"') == ["b"]
     assert started(entries, 1, 'policy = "first_come"') == ["a"]
     assert started(entries, 1, "max_priority = 50") == ["a"]
+    assert started(entries, 1, "max_priority = 50\n[people.2]\nmax_priority = 80") == ["b"], (
+        "who may have more"
+    )
+    assert started(entries, 1, "[people.2]\nmax_priority = 50") == ["a"], "who may have less"
 
 
 # Weights within a person's share
@@ -609,6 +613,10 @@ def test_of_many_the_first_by_their_weights_are_found() -> None:
         ("weight = 0", "weight is a number above 0"),
         ("max_gpu = 1", "max_gpu is not a key of it"),
         ("max_priority = 101", "max_priority is a whole number up to 100"),
+        ("[people.anna]\nmax_priority = 50.5", "max_priority is a whole number up to 100"),
+        ("[homes]\nmax_priority = 50", r"max_priority is not a key of \[homes\]"),
+        ('min_run_minutes = "long"', "min_run_minutes is a number"),
+        ("[people.anna]\nmin_run_minutes = 1", "min_run_minutes is not a key of it"),
         ("a = 1\n[nonsense]", "line 2, is not understood"),
     ],
 )

@@ -150,7 +150,9 @@ class HostQueue:
         """Return the names of the attempts that are to end for the first one that waits."""
         usable = {str(slot["uuid"]) for slot in allocation.usable_gpus(slots, entry.each)}
         held = lease_holders.holdings(folder, [str(slot["uuid"]) for slot in slots if slot.get("holder")])
-        jobs = preemptible_jobs(held, usable, policy, min(entry.priority, policy.max_priority))
+        jobs = preemptible_jobs(
+            held, usable, policy, policy.priority(entry.priority, user_name(entry.person)), now_us()
+        )
         ending = jobs_that_end(jobs, entries, policy)
         now = time.monotonic()
         since = {job.key: self._asked.get((job.key, entry.job), now) for job in jobs}

@@ -28,7 +28,7 @@ from workbench.learner.queue.limits import (
     person_group,
     sweep_group,
 )
-from workbench.learner.queue.policy import SHARED, Policy
+from workbench.learner.queue.policy import SHARED, Policy, PolicyLimits
 
 Key = Tuple[int, str, str]
 
@@ -168,8 +168,7 @@ def turns(
     taken = dict(held)
     names = {person: name_of(person) for person in {entry.person for entry in entries}}
     finder = GroupFinder(policy, names)
-    weights = {person: policy.limits(name).weight for person, name in names.items()}
-    line = _Line(entries, policy, weights, held)
+    line = _Line(entries, policy, {person: policy.limits(name) for person, name in names.items()}, held)
     place, of = 0, len(entries)
     while True:
         entry = line.next()
@@ -327,14 +326,18 @@ class _Line:
         self,
         entries: Sequence[QueueEntry],
         policy: Policy,
-        weights: Mapping[int, float],
+        people: Mapping[int, PolicyLimits],
         held: Mapping[Group, Held],
     ) -> None:
-        self._weights = weights
+        self._weights = {person: limits.weight for person, limits in people.items()}
         self._is_shared = policy.kind == SHARED
-        self._gpus = {person: held.get(person_group(person), Held()).gpus for person in weights}
-        most = 0 if policy.kind == "first_come" else policy.max_priority
-        capped = [entry._replace(priority=most) if entry.priority > most else entry for entry in entries]
+        self._gpus = {person: held.get(person_group(person), Held()).gpus for person in people}
+        is_by_time = policy.kind == "first_come"
+        most = {person: 0 if is_by_time else limits.max_priority for person, limits in people.items()}
+        capped = [
+            entry._replace(priority=most[entry.person]) if entry.priority > most[entry.person] else entry
+            for entry in entries
+        ]
         self._lines: Dict[int, List[_Placed]] = {}
         """What is left of each person, or of all; the last one goes first."""
         for index, entry in reversed(list(enumerate(in_order(capped)))):

@@ -29,6 +29,8 @@ class PolicyLimits(NamedTuple):
     """Of the last 24 hours."""
     weight: float = 1.0
     """Of a person: the share of the GPUs where the policy is ``fair_share``, beside the weights of others."""
+    max_priority: int = PRIORITY_MAX
+    """Of a person: a larger priority counts as this."""
 
     @property
     def has_limit(self) -> bool:
@@ -40,10 +42,10 @@ class Policy(NamedTuple):
     """How a host orders those who wait."""
 
     kind: str = "priority"
-    max_priority: int = PRIORITY_MAX
-    """A larger priority counts as this."""
     preemption: str = PREEMPTION[0]
     """Which jobs end for one of a higher priority: those that say so, all but those that serve, or none."""
+    min_run_seconds: float = 0.0
+    """So long a job has its GPUs before it ends for another one."""
     everybody: PolicyLimits = PolicyLimits()
     people: Mapping[str, PolicyLimits] = {}
     """Of single people, by their names: instead of ``everybody``."""
@@ -55,6 +57,10 @@ class Policy(NamedTuple):
     def limits(self, name: str) -> PolicyLimits:
         """Return the limits of a person."""
         return self.people.get(name, self.everybody)
+
+    def priority(self, priority: int, name: str) -> int:
+        """Return a priority of a person's job as it counts here."""
+        return min(priority, self.limits(name).max_priority)
 
     @property
     def counts_hours(self) -> bool:
@@ -132,14 +138,14 @@ def parse_policy(text: str, path: str = POLICY_FILE) -> Policy:
         else:
             raise BadPolicy(f"{path}, line {number}, is not understood: {plain[:60]}")
     top = tables.pop(("", ""))
-    ordered, most = top.pop("policy", KINDS[0]), top.pop("max_priority", PRIORITY_MAX)
+    ordered, minutes = top.pop("policy", KINDS[0]), top.pop("min_run_minutes", 0.0)
     preempted = top.pop("preemption", PREEMPTION[0])
     if ordered not in KINDS:
         raise BadPolicy(f"{path}: policy is one of {', '.join(KINDS)}")
     if preempted not in PREEMPTION:
         raise BadPolicy(f"{path}: preemption is one of {', '.join(PREEMPTION)}")
-    if isinstance(most, str) or most != int(most) or most > PRIORITY_MAX:
-        raise BadPolicy(f"{path}: max_priority is a whole number up to {PRIORITY_MAX}")
+    if isinstance(minutes, str):
+        raise BadPolicy(f"{path}: min_run_minutes is a number")
     everybody = _limits(top, PolicyLimits(), path)
     people = {
         name: _limits(each, everybody, path) for (kind, name), each in tables.items() if kind == "people"
@@ -150,7 +156,7 @@ def parse_policy(text: str, path: str = POLICY_FILE) -> Policy:
         if kind == "labels"
     }
     home = _limits(tables.get(("homes", ""), {}), PolicyLimits(), path, "homes")
-    return Policy(str(ordered), int(most), str(preempted), everybody, people, home, labels)
+    return Policy(str(ordered), str(preempted), 60.0 * minutes, everybody, people, home, labels)
 
 
 def _limits(
@@ -158,9 +164,11 @@ def _limits(
 ) -> PolicyLimits:
     found: List[Tuple[str, Any]] = []
     for key, value in values.items():
-        if key not in PolicyLimits._fields or (key == "weight" and kind != "people"):
+        if key not in PolicyLimits._fields or (key in ("weight", "max_priority") and kind != "people"):
             raise BadPolicy(f"{path}: {key} is not a key of {'it' if kind == 'people' else f'[{kind}]'}")
-        is_whole = key in ("max_gpus", "max_jobs")
+        is_whole = key in ("max_gpus", "max_jobs", "max_priority")
+        if key == "max_priority" and (isinstance(value, str) or value != int(value) or value > PRIORITY_MAX):
+            raise BadPolicy(f"{path}: max_priority is a whole number up to {PRIORITY_MAX}")
         if isinstance(value, str) or (key == "weight" and not value) or (is_whole and value != int(value)):
             must = "number above 0" if key == "weight" else "whole number" if is_whole else "number"
             raise BadPolicy(f"{path}: {key} is a {must}")

@@ -45,6 +45,8 @@ PATIENCE_SECONDS = 60.0
 LONGEST_SECONDS = 86400.0
 """One that may take longer to end is not waited for any longer either."""
 
+_NEVER = ((0, 0), 0)
+
 _LOOK_SECONDS = {ASKED: 1.0, BY_POLICY: 5.0}
 
 
@@ -63,7 +65,7 @@ class PreemptibleJob(NamedTuple):
 
 
 def preemptible_jobs(
-    holdings: Mapping[str, Holding], usable: Set[str], policy: Policy, below: int
+    holdings: Mapping[str, Holding], usable: Set[str], policy: Policy, below: int, now_us: int = 0
 ) -> List[PreemptibleJob]:
     """Return the jobs whose leases say that they may be preempted, and whose priority is lower than another's.
 
@@ -72,6 +74,7 @@ def preemptible_jobs(
         usable: the GPUs that are of use to the job that waits.
         policy: the host's.
         below: the priority of that job, as the policy caps it.
+        now_us: what time it is at the host: those that have run for less than the policy demands are none.
     """
     found: Dict[Tuple[int, str], PreemptibleJob] = {}
     if policy.kind != "priority":
@@ -86,10 +89,12 @@ def preemptible_jobs(
         # What several people claim, or nobody vouches for, is not certain to be who says so.
         if uuid not in usable or not job or len(holding.people) != 1 or seconds < 0:
             continue
-        priority = min(priority_of(document), policy.max_priority)
+        (person,) = holding.people
+        priority = policy.priority(priority_of(document), system.user_name(person))
         if priority >= below or not is_preemptible(document.get(PREEMPTION), policy):
             continue
-        (person,) = holding.people
+        if policy.min_run_seconds and now_us - (holding.since_us or 0) < 1e6 * policy.min_run_seconds:
+            continue
         key = (person, attempt_name(job, attempt))
         known = found.get(
             key, PreemptibleJob(key, 0, priority, holding.since_us or 0, min(seconds, LONGEST_SECONDS))
@@ -115,7 +120,8 @@ def jobs_that_end(jobs: Sequence[PreemptibleJob], entries: Sequence[QueueEntry],
     asked: Dict[str, int] = {}
     for entry in entries:
         for name in entry.preempts:
-            asked[name] = max(asked.get(name, 0), min(entry.priority, policy.max_priority))
+            priority = policy.priority(entry.priority, system.user_name(entry.person))
+            asked[name] = max(asked.get(name, 0), priority)
     return {job.key[1] for job in jobs if asked.get(job.key[1], 0) > job.priority}
 
 
@@ -196,7 +202,8 @@ class PreemptionWatch:
         self._name = name
         self.seconds = float(facts[PREEMPTION_SECONDS])
         """How long the learner may take to end."""
-        self._seen: Tuple[Tuple[int, int], int] = ((0, 0), 0)
+        self._seen: Tuple[Tuple[int, int], int] = _NEVER
+        self._began_at = system.elapsed_seconds()
         self.check_at = 0.0
         """When to check next, on the clock that cannot jump."""
 
@@ -223,8 +230,13 @@ class PreemptionWatch:
         policy = _policy()
         if policy is None or policy.kind != "priority" or not is_preemptible(self._consent, policy):
             return None
-        own = min(self._priority, policy.max_priority)
+        if system.elapsed_seconds() - self._began_at < policy.min_run_seconds:
+            self._seen = _NEVER
+            return None
+        own = policy.priority(self._priority, system.user_name())
         for entry in read_entries(self._folder):
-            if self._name in entry.preempts and min(entry.priority, policy.max_priority) > own:
+            if self._name not in entry.preempts:
+                continue
+            if policy.priority(entry.priority, system.user_name(entry.person)) > own:
                 return entry
         return None
