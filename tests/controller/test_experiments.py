@@ -972,10 +972,11 @@ def test_trials_that_are_made_later_have_the_priority_and_weight_that_a_search_w
     assert asked == {}, "none of its trials waits"
     change(ground.store, [], QueueChange(weight=3), searches=searches, origin="cli")
     end_all(ground.home)
-    ground.store.execute("DROP TABLE reordered_experiments")
-    ground.store.execute("DELETE FROM experiments")
-    ground.store.execute("DELETE FROM trials")
-    catch_up_experiment(ground.store, experiment_id)  # as a rebuild from files does
+    with Store.open(ground.home) as store:  # which has not found the table yet, as a rebuild from files has not
+        store.execute("DROP TABLE reordered_experiments")
+        store.execute("DELETE FROM experiments")
+        store.execute("DELETE FROM trials")
+        catch_up_experiment(store, experiment_id)
     (tmp_path / "go").touch()
     ensure_controller(ground.home)
     assert ended(ground, experiment_id).state == "COMPLETED"

@@ -26,7 +26,7 @@ from workbench.metrics.records import RecordBatch, read_records
 from workbench.metrics.rollup import roll_up
 from workbench.store.db.database import Store
 from workbench.store.db.rows import dump
-from workbench.store.db.schema import REPORTS, statements
+from workbench.store.db.schema import REPORTS, REPORTS_NAMES, statements
 from workbench.values import dataclass
 
 LIMIT_BYTES: Final = 4 << 20
@@ -103,8 +103,9 @@ class _ReportNumbers:
             self._first = self._next
 
     def _counted(self) -> int:
-        for statement in statements(REPORTS):
-            self.store.execute(statement)
+        if not all(map(self.store.has_table, REPORTS_NAMES)):
+            for statement in statements(REPORTS):
+                self.store.execute(statement)
         sql = "SELECT reports FROM report_counts WHERE job_id = ? AND attempt = ? AND learner = ?"
         found = self.store.row(sql, self.key)
         return int(found[0]) if found else 0

@@ -277,6 +277,20 @@ def test_a_failed_block_undoes_all_and_the_store_goes_on(home: Home) -> None:
         assert add_job(store, "next").seq == 1
 
 
+def test_a_table_that_a_failed_block_had_made_is_missing_again(home: Home) -> None:
+    with Store.open(home) as store:
+        with pytest.raises(RuntimeError), store.atomic():
+            store.execute("CREATE TABLE later (id TEXT)")
+            assert store.has_table("later")
+            raise RuntimeError
+        was_undone = not store.has_table("later")
+        with store.atomic():
+            store.execute("CREATE TABLE later (id TEXT)")
+
+        assert was_undone
+        assert store.has_table("later")
+
+
 def test_another_connections_change_is_noticed(home: Home) -> None:
     with Store.open(home) as reader, Store.open(home) as writer:
         before = reader.data_version()

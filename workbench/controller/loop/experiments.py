@@ -243,12 +243,14 @@ class Experiments:
         """
         touched: set[str] = set()
         self.failure = None
-        for experiment_id, who in deleted_experiments(self._context.store).items():
+        deleted = deleted_experiments(self._context.store)
+        for experiment_id, who in deleted.items():
             try:
                 touched |= self._delete(experiment_id, who)
             except FabricError as error:
                 self.failure = error
-        deleted = deleted_experiments(self._context.store)
+        if deleted:  # some of them may be gone now, or stay after all
+            deleted = deleted_experiments(self._context.store)
         for row in experiments(self._context.store, only_open=True):
             if row.id in deleted:
                 continue

@@ -24,6 +24,7 @@ from workbench.store.db.errors import (
     lost_store,
     require_reachable,
     require_room,
+    translate,
     translated,
 )
 from workbench.store.db.filesystem import COPY_ON_WRITE, filesystem_type
@@ -64,6 +65,8 @@ class Store:
         self._look_due = 0.0
         self._depth = 0
         self._undo: list[Callable[[], None]] = []
+        self._tables: set[str] = set()
+        """Those that were found, of which not each version knows."""
         self._inode = _inode(file)
         self._read_version = self._pragma("data_version")
 
@@ -187,23 +190,40 @@ class Store:
 
     def execute(self, sql: str, values: Values = ()) -> sqlite3.Cursor:
         """Run one statement, with SQLite's errors as a FabricError."""
-        with translated(self.file):
+        # Here and below without a context manager, which would take as long as many a statement.
+        try:
             return self.connection.execute(sql, values)
+        except (sqlite3.Error, UnicodeEncodeError) as error:
+            raise translate(error, self.file) from error
 
     def executemany(self, sql: str, rows: Iterable[Values]) -> None:
         """Run one statement for many rows, with SQLite's errors as a FabricError."""
-        with translated(self.file):
+        try:
             self.connection.executemany(sql, rows)
+        except (sqlite3.Error, UnicodeEncodeError) as error:
+            raise translate(error, self.file) from error
 
     def rows(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
         """Run one query to its end, so that no read transaction stays open."""
-        with translated(self.file):
+        try:
             return self.connection.execute(sql, values).fetchall()
+        except (sqlite3.Error, UnicodeEncodeError) as error:
+            raise translate(error, self.file) from error
 
     def row(self, sql: str, values: Values = ()) -> tuple[Any, ...] | None:
         """Run one query for at most one row."""
         found = self.rows(sql, values)
         return found[0] if found else None
+
+    def has_table(self, name: str) -> bool:
+        """Say whether there is a table or an index, of those that not each version makes; none is ever removed."""
+        if name not in self._tables:
+            if self.row("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)) is None:
+                return False
+            self._tables.add(name)
+            if self.connection.in_transaction:  # the one that makes it, perhaps
+                self.on_rollback(lambda: self._tables.discard(name))
+        return True
 
     def counter(self, name: str) -> int:
         """Return a revision counter (``jobs``, ``transitions``, ``series``, ...).

@@ -187,10 +187,15 @@ def translated(database: Path) -> Iterator[None]:
     """Turn SQLite's errors within the block into ours."""
     try:
         yield
-    except sqlite3.Error as error:
-        raise store_failure(error, database) from error
-    except UnicodeEncodeError as error:
-        raise not_utf8(error.object.strip("%")) from error
+    except (sqlite3.Error, UnicodeEncodeError) as error:
+        raise translate(error, database) from error
+
+
+def translate(error: sqlite3.Error | UnicodeEncodeError, database: Path) -> FabricError:
+    """Return ours for an error of SQLite's, or for a value that no database can hold."""
+    if isinstance(error, UnicodeEncodeError):
+        return not_utf8(error.object.strip("%"))
+    return store_failure(error, database)
 
 
 def _why_lost(error: sqlite3.Error, database: Path) -> InputMissing | None:

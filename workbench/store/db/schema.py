@@ -346,6 +346,18 @@ CREATE TABLE IF NOT EXISTS deleted_experiments (  -- whose deletion is under way
 """
 """Searches and their trials. As :data:`REPORTS`, they belong to no version of the schema."""
 
+REPORTS_NAMES: Final = ("report_runs", "report_counts")
+EXPERIMENTS_NAMES: Final = (
+    "experiments",
+    "trials",
+    "trials_by_trial",
+    "archived_experiments",
+    "annotated_experiments",
+    "reordered_experiments",
+    "deleted_experiments",
+)
+"""What these two make."""
+
 
 def statements(script: str) -> list[str]:
     """Split a script into statements: one by one they stay in a transaction, which ``executescript`` ends."""

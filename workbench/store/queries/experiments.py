@@ -223,7 +223,7 @@ def events_of(home: Home, experiment_id: str) -> list[dict[str, Any]]:
 
 def has_experiments(store: Store) -> bool:
     """Say whether this home has ever had a search."""
-    return store.row("SELECT 1 FROM sqlite_master WHERE name = 'experiments'") is not None
+    return store.has_table("experiments")
 
 
 def experiments(store: Store, *, only_open: bool = False) -> list[ExperimentRow]:
@@ -268,14 +268,14 @@ def archived_experiments(store: Store) -> frozenset[str]:
     """Return the ids of the searches that are archived."""
     if not has_experiments(store):
         return frozenset()
-    if store.row("SELECT 1 FROM sqlite_master WHERE name = 'archived_experiments'") is None:
+    if not store.has_table("archived_experiments"):
         return frozenset()  # nothing was written since an older version
     return frozenset(str(found) for (found,) in store.rows("SELECT id FROM archived_experiments"))
 
 
 def annotations_of(store: Store, experiment_id: str) -> ExperimentAnnotations:
     """Return the note and the tags of a search."""
-    if store.row("SELECT 1 FROM sqlite_master WHERE name = 'annotated_experiments'") is None:
+    if not store.has_table("annotated_experiments"):
         return ExperimentAnnotations()  # nothing was written since an older version
     found = store.row("SELECT note, tags FROM annotated_experiments WHERE id = ?", (experiment_id,))
     return ExperimentAnnotations(found[0], tuple(json.loads(found[1]))) if found else ExperimentAnnotations()
@@ -283,7 +283,7 @@ def annotations_of(store: Store, experiment_id: str) -> ExperimentAnnotations:
 
 def turns_of(store: Store, experiment_id: str) -> TrialTurns:
     """Return what was changed of the turns of a search's trials."""
-    if store.row("SELECT 1 FROM sqlite_master WHERE name = 'reordered_experiments'") is None:
+    if not store.has_table("reordered_experiments"):
         return TrialTurns()  # nothing was written since an older version
     found = store.row("SELECT priority, weight FROM reordered_experiments WHERE id = ?", (experiment_id,))
     return TrialTurns(*found) if found else TrialTurns()
@@ -354,7 +354,7 @@ def short_experiment_id(experiment_id: str) -> str:
 
 def deleted_experiments(store: Store) -> dict[str, str]:
     """Return who deletes which of the searches whose deletion is under way, by their ids."""
-    if store.row("SELECT 1 FROM sqlite_master WHERE name = 'deleted_experiments'") is None:
+    if not store.has_table("deleted_experiments"):
         return {}
     return {str(found): str(who) for found, who in store.rows("SELECT id, who FROM deleted_experiments")}
 

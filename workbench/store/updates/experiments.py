@@ -19,7 +19,7 @@ from workbench.paths import create_private, make_private_folder
 from workbench.store.db.database import Store
 from workbench.store.db.errors import write_failure
 from workbench.store.db.rows import dump
-from workbench.store.db.schema import EXPERIMENTS, statements
+from workbench.store.db.schema import EXPERIMENTS, EXPERIMENTS_NAMES, statements
 from workbench.store.history.journal import append_line, read_events
 from workbench.store.queries.experiments import (
     ID_PREFIX,
@@ -90,8 +90,9 @@ def record_event(store: Store, experiment_id: str, event: dict[str, Any]) -> Non
 def catch_up_experiment(store: Store, experiment_id: str) -> int:
     """Apply what the history holds and the rows do not; return how many events that were."""
     with store.atomic():
-        for statement in statements(EXPERIMENTS):
-            store.execute(statement)
+        if not all(map(store.has_table, EXPERIMENTS_NAMES)):
+            for statement in statements(EXPERIMENTS):
+                store.execute(statement)
         held = store.row("SELECT events_size FROM experiments WHERE id = ?", (experiment_id,))
         file = store.home.experiment(experiment_id).events
         count = 0
