@@ -40,8 +40,7 @@ def record(store: Store, job_id: str, event: dict[str, Any]) -> None:
     """
     event.setdefault("time", now_us())
     with store.atomic():
-        catch_up(store, job_id)
-        if is_deleted(store, job_id):
+        if _catch_up(store, job_id) is None:
             return
         try:
             end = append_event(store.home, job_id, event, store=store)
@@ -59,10 +58,15 @@ def is_deleted(store: Store, job_id: str) -> bool:
 
 def catch_up(store: Store, job_id: str) -> int:
     """Apply what the history holds and the rows do not (after a crash); return how many events that were."""
+    return _catch_up(store, job_id) or 0
+
+
+def _catch_up(store: Store, job_id: str) -> int | None:
+    """Do the same; return None where only the tombstone of the job is left."""
     file = store.home.job(job_id).events
     held = store.row("SELECT events_size, deleted_us FROM jobs WHERE id = ?", (job_id,))
     if held and held[1] is not None:
-        return 0  # a deleted job's folder may still be there, its rows are not wanted back
+        return None  # a deleted job's folder may still be there, its rows are not wanted back
     try:
         size = file.stat().st_size
     except FileNotFoundError:
