@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Self
 
 from workbench.clock import now_us
@@ -125,7 +125,8 @@ class ControllerLock:
             self._start_ticks,
             self._boot_id,
         )
-        data = json.dumps(asdict(text)).encode() + b"\n"
+        document = {name: getattr(text, name) for name in LockText.__slots__}
+        data = json.dumps(document).encode() + b"\n"
 
         def write() -> None:
             try:

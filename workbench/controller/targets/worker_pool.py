@@ -89,20 +89,26 @@ class WorkerPool:
         """Leave overdue calls behind; return when the next one would be overdue, None when none runs."""
         overdue = []
         with self._lock:
+            if not self._open and not self._running:
+                return None  # most pools have nothing to do most of the time, and this is asked in each turn
+            due = []
             for thread, call in list(self._running.items()):
-                if call is not None and now >= call.alive_at + call.deadline_seconds:
+                until = None if call is None else call.alive_at + call.deadline_seconds
+                if call is not None and until is not None and now >= until:
                     call.left = True
                     overdue.append(call)
                     self._left.append(thread)
                     del self._running[thread]
                     self._open -= 1
-            self._bury()
+                elif not thread.is_alive():
+                    # It is forgotten with the call that it was making: the event of that will not come.
+                    del self._running[thread]
+                    self._open -= call is not None
+                elif until is not None:
+                    due.append(until)
             if overdue or not self._running:
                 while self._open > len(self._running) < self._width and self._start_thread():
                     pass
-            due = [
-                call.alive_at + call.deadline_seconds for call in self._running.values() if call is not None
-            ]
             starved = self._give_up(now)
             if self._starved_since is not None:
                 due.append(now + START_AGAIN_SECONDS)
@@ -130,13 +136,6 @@ class WorkerPool:
         self._starved_since = None
         self._running[thread] = None
         return True
-
-    def _bury(self) -> None:
-        """Forget threads that died, with the call that each was making: its event will not come."""
-        for thread, call in list(self._running.items()):
-            if not thread.is_alive():
-                del self._running[thread]
-                self._open -= call is not None
 
     def _give_up(self, now: float) -> list[tuple[Call, BaseException]]:
         """Take out the calls that have waited too long for a thread."""
