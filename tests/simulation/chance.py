@@ -100,9 +100,9 @@ class Chance:
     def goes_wrong(self, kind: str, place: str, weight: float = 1.0) -> bool:
         """Say whether a fault of a kind happens at a place now; ``weight`` scales how often."""
         rate = self.rates[kind]
-        if not rate:
+        if not rate or self.ended:
             return False
-        if self.of(f"{kind} {place}").random() >= rate * weight or self.ended:
+        if self.of(f"{kind} {place}").random() >= rate * weight:
             return False
         key = f"{kind}/{place}"
         fault = Fault(self._happened[key], kind, place)

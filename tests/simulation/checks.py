@@ -48,12 +48,16 @@ class Checks:
     def __init__(self, world: World) -> None:
         self._world = world
         self._store: Store | None = None
+        self._rows: list[tuple[object, ...]] = []
+        """All rows of jobs at the last look."""
         self._known: dict[str, tuple[object, ...]] = {}
         self._allowed: dict[str, tuple[int, int]] = {}
         self._started: set[object] = set()
         self._without_files: set[object] = set()
+        self._answered: list[tuple[object, ...]] = []
+        """All rows of stops that were answered, at the last look."""
         self._done: set[int] = set()
-        """Stops that were answered."""
+        """Those of them that were looked at."""
         self.points: Counter[tuple[str, int, int, int]] = Counter()
 
     def allow(self, job_id: str, restarts: int, platform_restarts: int) -> None:
@@ -137,13 +141,20 @@ class Checks:
 
     def after_commit(self) -> None:
         """Look at what has changed."""
-        for row in self.store.rows(_ROWS):
-            before = self._known.get(row[0])
-            if before == row:
-                continue
-            self._known[row[0]] = row
-            self._changed(before, *row)
-        for request_id, kind, job_id in self.store.rows(_DONE):
+        rows = self.store.rows(_ROWS)
+        if rows != self._rows:
+            self._rows = rows
+            for row in rows:
+                before = self._known.get(row[0])
+                if before == row:
+                    continue
+                self._known[row[0]] = row
+                self._changed(before, *row)
+        answered = self.store.rows(_DONE)
+        if answered == self._answered:
+            return
+        self._answered = answered
+        for request_id, kind, job_id in answered:
             if request_id not in self._done:
                 self._done.add(request_id)
                 state = str(self._known[job_id][2]) if job_id in self._known else ""

@@ -50,6 +50,7 @@ class Disk:
         """Called when a mirrored file has grown."""
         self.connections: dict[Process, list[sqlite3.Connection]] = {}
         self.full_until = 0.0
+        self._kills, self._refuses = chance.is_active("kill"), chance.is_active("disk")
         self.on_killed: Callable[[Process, str], None] = lambda process, where: None
 
     def owner(self) -> Process | None:
@@ -58,6 +59,8 @@ class Disk:
         return None if task is None or task.process.is_killed else task.process
 
     def _dies(self, moment: str, what: str) -> None:
+        if not self._kills:
+            return
         process = self.owner()
         if process is not None and self._chance.goes_wrong("kill", f"{moment} {what}", KILL_WEIGHT):
             self.on_killed(process, f"{moment} {what}")
@@ -65,7 +68,7 @@ class Disk:
 
     def is_refused(self, what: str) -> bool:
         """Say whether the disk refuses a write now: it stays full for a while."""
-        if self.owner() is None or self._chance.ended:
+        if not self._refuses or self._chance.ended or self.owner() is None:
             return False
         if self._scheduler.now < self.full_until:
             return True
@@ -132,18 +135,17 @@ class Disk:
 _disk: Disk | None = None
 
 
+_execute: Final = sqlite3.Connection.execute
 _WRITES: Final = ("INSERT", "UPDATE", "DELETE")
 
 
 class _Connection(sqlite3.Connection):
-    def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
-        is_write = sql[:1] in "CIUD" and (
-            sql == "COMMIT" or (not self.in_transaction and sql.startswith(_WRITES))
-        )
-        if _disk is None or not is_write:
-            return super().execute(sql, *arguments)
-        execute = super().execute
-        return _disk.commit(lambda: execute(sql, *arguments))
+    def execute(self, sql: str, values: Any = (), /) -> sqlite3.Cursor:
+        if sql[:1] not in "CIUD" or _disk is None:
+            return _execute(self, sql, values)
+        if sql == "COMMIT" or (not self.in_transaction and sql.startswith(_WRITES)):
+            return _disk.commit(lambda: _execute(self, sql, values))
+        return _execute(self, sql, values)
 
     def executemany(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
         if _disk is None or self.in_transaction:

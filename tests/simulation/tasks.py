@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from queue import Empty
 from typing import Any, Final
 
@@ -124,6 +125,8 @@ class Scheduler:
         self._current: Task | None = None
         self._tasks: list[Task] = []
         self._order = chance.of("order of turns") if chance.is_active("order") else None
+        self.may_give_way = self._order is not None
+        """Whether any task loses the processor in this history where it need not wait."""
         self._preempts = chance.rates["order"]
 
     # The clock, as workbench.clock has it
@@ -171,15 +174,13 @@ class Scheduler:
         return task.was_notified
 
     def _call_for(self, task: Task, waiters: Waiters | None, seconds: float) -> None:
-        number = task.waits_for
+        self.after(seconds, partial(self._time_is_over, task, task.waits_for, waiters))
 
-        def time_is_over() -> None:
-            if task.waits_for == number and not task.was_notified and not task.process.is_killed:
-                if waiters is not None:
-                    waiters.tasks.remove(task)
-                self.make_ready(task)
-
-        self.after(seconds, time_is_over)
+    def _time_is_over(self, task: Task, number: int, waiters: Waiters | None) -> None:
+        if task.waits_for == number and not task.was_notified and not task.process.is_killed:
+            if waiters is not None:
+                waiters.tasks.remove(task)
+            self._ready.append(task)
 
     def give_way(self) -> None:
         """Let others have a turn first, where chance takes the processor away here."""
@@ -219,15 +220,17 @@ class Scheduler:
         Raises:
             RunsInCircles: more turns were taken than any history needs.
         """
+        ready, timers = self._ready, self._timers
         while not is_over():
-            if self._ready and not self._is_frozen:
+            if ready and not self._is_frozen:
                 self._turn()
                 continue
-            if not self._timers or self._timers[0][0] > until:
+            if not timers or timers[0][0] > until:
                 self.now = max(self.now, until)
                 return is_over()
-            at, _, do = heapq.heappop(self._timers)
-            self.now = max(self.now, at)
+            at, _, do = heapq.heappop(timers)
+            if at > self.now:
+                self.now = at
             do()
         return True
 
@@ -277,12 +280,17 @@ class _Lock:
         self._is_held = False
 
     def __enter__(self) -> bool:
-        self._scheduler.give_way()
-        self.take()
+        if self._scheduler.may_give_way:
+            self._scheduler.give_way()
+        while self._is_held:
+            self._waiters.wait()
+        self._is_held = True
         return True
 
     def __exit__(self, *_: Any) -> None:
-        self.let_go()
+        self._is_held = False
+        if self._waiters.tasks:
+            self._waiters.notify(1)
 
     def take(self) -> None:
         while self._is_held:
@@ -291,7 +299,8 @@ class _Lock:
 
     def let_go(self) -> None:
         self._is_held = False
-        self._waiters.notify(1)
+        if self._waiters.tasks:
+            self._waiters.notify(1)
 
 
 class _Condition:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -446,6 +447,7 @@ class World:
     def _end_harm(self) -> None:
         """Let nothing go wrong any more; whoever hangs is killed by somebody."""
         self.chance.ended = True
+        self.scheduler.may_give_way = False
         self.story("nothing goes wrong any more")
         self._cut_until.clear()
         self.disk.full_until = 0.0
@@ -474,6 +476,7 @@ class Ground:
 
     def __init__(self) -> None:
         self._stack = ExitStack()
+        self._threshold = gc.get_threshold()
         base = "/dev/shm" if Path("/dev/shm").is_dir() else None
         self._folder = Path(
             self._stack.enter_context(tempfile.TemporaryDirectory(dir=base, prefix="fabric-lives-"))
@@ -485,6 +488,9 @@ class Ground:
         shutil.copytree(self._home, self._template)
 
     def __enter__(self) -> Ground:
+        # What is imported by now stays, and what histories leave is thrown away by the hundred thousand.
+        gc.freeze()
+        gc.set_threshold(100_000, 20, 100)
         self._stack.enter_context(disks.calls_replaced())
         # What is the same in each history need not be found out each time, nor a large reserve be filled.
         self._stack.enter_context(patch.dict(os.environ, FABRIC_FILESYSTEM="tmpfs"))
@@ -495,6 +501,8 @@ class Ground:
 
     def __exit__(self, *_: Any) -> None:
         self._stack.close()
+        gc.set_threshold(*self._threshold)
+        gc.unfreeze()
 
     def live(self, chance: Chance, *, jobs: int = 3, keeps_story: bool = False) -> Result:
         """Live one history; return what became of it."""
