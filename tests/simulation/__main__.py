@@ -1,8 +1,9 @@
 """``python -m tests.simulation``: lives histories until the time is over, and says what they visited and found.
 
-Options: ``--seconds 60``, ``--seed FIRST``, ``--count N``, ``--jobs 3``, ``--faults link,kill``; ``--replay SEED``
-prints a story (with ``--only FAULT,FAULT`` those faults alone), ``--regressions`` lives the list alone, ``--coverage``
-measures the branches of ``decide``, ``--first`` ends with the first finding. It ends with 1 where there was one.
+Options: ``--seconds 60``, ``--seed FIRST``, ``--count N``, ``--jobs 3``, ``--faults link,kill``, ``--processes 2`` for
+two cores; ``--replay SEED`` prints a story (with ``--only FAULT,FAULT`` those faults alone), ``--regressions`` lives
+the list alone, ``--coverage`` measures the branches of ``decide``, ``--first`` ends with the first finding. It ends
+with 1 where there was one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from multiprocessing import get_context
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -43,14 +48,22 @@ def main() -> int:
     if unknown := set(kinds) - set(FAULTS):
         print(f"unknown: {', '.join(sorted(unknown))}; the kinds of faults are {', '.join(FAULTS)}")
         return 2
-    with Ground() as ground:
-        if asked.replay is not None:
+    if asked.coverage and asked.processes > 1:
+        print("the branches are measured in one process")
+        return 2
+    if asked.replay is not None or asked.regressions:
+        with Ground() as ground:
+            if asked.regressions:
+                return _check_regressions(ground)
             only = None if asked.only is None else tuple(filter(None, asked.only.split(",")))
             return _replay(ground, Scenario(asked.replay, asked.jobs, kinds, only))
-        if asked.regressions:
-            return _check_regressions(ground)
-        with _branches(asked.coverage):
-            return _explore(ground, asked, kinds)
+    began = monotonic()
+    with _branches(asked.coverage):
+        explored = _explore_on_all_cores(asked, kinds) if asked.processes > 1 else [_explore(asked, kinds, 0)]
+    totals = sum(explored, Totals())
+    if not (asked.first and totals.failures):
+        totals.show(monotonic() - began, asked.seed)
+    return 1 if totals.failures else 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -60,6 +73,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--count", type=int)
     parser.add_argument("--jobs", type=int, default=3)
     parser.add_argument("--faults", default="")
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--replay", type=int)
     parser.add_argument("--only")
     parser.add_argument("--regressions", action="store_true")
@@ -89,24 +103,30 @@ def _check_regressions(ground: Ground) -> int:
     return 1 if failed else 0
 
 
-def _explore(ground: Ground, asked: argparse.Namespace, kinds: tuple[str, ...]) -> int:
-    began, seed, failures = monotonic(), asked.seed, 0
-    totals = Totals()
-    while monotonic() < began + asked.seconds and (asked.count is None or seed < asked.seed + asked.count):
-        scenario = Scenario(seed, asked.jobs, kinds)
-        result = scenario.live(ground)
-        totals.add(result)
-        if result.violation and asked.first:
-            print(f"seed {seed}: {result.violation}")
-            return 1
-        if result.violation:
-            failures += 1
-            _report(ground, scenario, result)
-            if failures >= FAILURES_MAX:
+def _explore_on_all_cores(asked: argparse.Namespace, kinds: tuple[str, ...]) -> list[Totals]:
+    """Have each of some processes live the next seed of as many."""
+    with ProcessPoolExecutor(asked.processes, mp_context=get_context("fork")) as pool:
+        return list(pool.map(partial(_explore, asked, kinds), range(asked.processes)))
+
+
+def _explore(asked: argparse.Namespace, kinds: tuple[str, ...], process: int) -> Totals:
+    began, totals = monotonic(), Totals()
+    with Ground() as ground:
+        for seed in count(asked.seed + process, asked.processes):
+            is_last = asked.count is not None and seed >= asked.seed + asked.count
+            if is_last or monotonic() >= began + asked.seconds:
                 break
-        seed += 1
-    totals.show(monotonic() - began, asked.seed, seed - 1)
-    return 1 if failures else 0
+            scenario = Scenario(seed, asked.jobs, kinds)
+            result = scenario.live(ground)
+            totals.add(result)
+            if result.violation and asked.first:
+                print(f"seed {seed}: {result.violation}", flush=True)
+                break
+            if result.violation:
+                _report(ground, scenario, result)
+                if totals.failures >= FAILURES_MAX:
+                    break
+    return totals
 
 
 def _report(ground: Ground, scenario: Scenario, failed: Result) -> None:
@@ -128,22 +148,37 @@ class Totals:
     def __init__(self) -> None:
         self._faults: Counter[str] = Counter()
         self._steps: Counter[tuple[State, State]] = Counter()
-        self._turns = self._jobs = 0
+        self._count = self._turns = self._jobs = self.failures = 0
         self._seconds = 0.0
+        self._last = 0
+        """The highest seed."""
+
+    def __add__(self, other: Totals) -> Totals:
+        """Return what both visited."""
+        both = Totals()
+        both._faults, both._steps = self._faults + other._faults, self._steps + other._steps
+        both._count, both.failures = self._count + other._count, self.failures + other.failures
+        both._turns, both._jobs = self._turns + other._turns, self._jobs + other._jobs
+        both._seconds, both._last = self._seconds + other._seconds, max(self._last, other._last)
+        return both
 
     def add(self, result: Result) -> None:
         """Count one more."""
+        self._count += 1
+        self.failures += bool(result.violation)
+        self._last = max(self._last, result.seed)
         self._faults.update(fault.kind for fault in result.faults)
         self._steps.update(result.steps)
         self._turns += result.events
         self._jobs += result.jobs
         self._seconds += result.seconds
 
-    def show(self, seconds: float, first: int, last: int) -> None:
+    def show(self, seconds: float, first: int) -> None:
         """Print all."""
-        count = max(1, last - first + 1)
+        count = max(1, self._count)
         print(
-            f"{count:,} histories in {seconds:.0f} s ({count / seconds * 60:,.0f} a minute), seeds {first} to {last}; "
+            f"{count:,} histories in {seconds:.0f} s ({count / seconds * 60:,.0f} a minute), "
+            f"seeds {first} to {self._last}; "
             f"each {self._jobs / count:.0f} jobs, {self._turns / count:.0f} turns, {self._seconds / count:.0f} s"
         )
         print("faults: " + ", ".join(f"{kind} {self._faults[kind]:,}" for kind in FAULTS))

@@ -38,6 +38,14 @@ def test_what_must_hold_does_in_each_history() -> None:
     assert f"{COUNT} histories" in done.stdout
 
 
+def test_two_processes_live_the_same_histories_as_one() -> None:
+    two = simulate("--seed", "1", "--count", "4", "--seconds", "600", "--processes", "2")
+    one = simulate("--seed", "1", "--count", "4", "--seconds", "600")
+
+    assert two.returncode == one.returncode == 0, two.stdout + two.stderr
+    assert two.stdout.splitlines()[1:] == one.stdout.splitlines()[1:]
+
+
 def test_what_was_found_once_does_not_come_back() -> None:
     done = simulate("--regressions")
 
