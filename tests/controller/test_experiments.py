@@ -972,7 +972,7 @@ def test_trials_that_are_made_later_have_the_priority_and_weight_that_a_search_w
     assert asked == {}, "none of its trials waits"
     change(ground.store, [], QueueChange(weight=3), searches=searches, origin="cli")
     end_all(ground.home)
-    with Store.open(ground.home) as store:  # which has not found the table yet, as a rebuild from files has not
+    with Store.open(ground.home) as store:  # which has not found the table yet, as a rebuild has not
         store.execute("DROP TABLE reordered_experiments")
         store.execute("DELETE FROM experiments")
         store.execute("DELETE FROM trials")

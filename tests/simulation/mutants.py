@@ -82,6 +82,7 @@ MUTANTS: Final = (
         "    with store.atomic():\n        # Another process may have been here since.\n",
         "    if True:\n        # Another process may have been here since.\n",
         "points and the offset that counts them are not written in one transaction",
+        faults="kill,disk",
     ),
     Mutant(
         "lost-and-left",
@@ -166,6 +167,7 @@ MUTANTS: Final = (
         "        if followed is not None:\n",
         "        if followed is not None and job.intent is Intent.NONE:\n",
         "a job that is stopped ends, though its host has begun its next attempt",
+        faults="people,learner,link",
     ),
     Mutant(
         "preempted-is-failed",
