@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 
@@ -124,11 +124,19 @@ class HostGates:
     """Not before this time of day."""
     after: tuple[Predecessor, ...] = ()
     limit: SweepLimit | None = None
+    is_by_host_clock: bool = False
+    """Whether the time of day is by the host's clock, as the end of a back-off there is; else it is by ours."""
 
     @property
     def are_closed(self) -> bool:
         """Whether a time of day or a job before it is waited for."""
         return self.begin_us is not None or bool(self.after)
+
+    def at(self, host: Host) -> HostGates:
+        """Return them with the time of day by the clock of this host, which may be wrong."""
+        if self.begin_us is None or self.is_by_host_clock or host.here:
+            return self
+        return replace(self, begin_us=self.begin_us + host.clock_ahead_us(), is_by_host_clock=True)
 
     def to_json(self, home: Home) -> dict[str, Any]:
         """Return the gates as the host's waiter reads them: ``learner.waiter.gates.TicketGates``.

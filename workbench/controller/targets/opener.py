@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from backends.contract.host import BackendOptions, Host, Inventory, Slot
 from runners.interface import HostTurn, Runner
+from workbench.clock import now_us
 from workbench.controller.decide.messages import CapacityMeasured
 from workbench.controller.decide.scheduler import Capacity, LinedUpJob
 from workbench.controller.runtime.connections import SHARED
@@ -84,14 +85,18 @@ class RegistryTarget:
 
     def _line_up(self, target: str, line: LineUp, host: Host) -> CapacityMeasured:
         home = Home(Path(host.folder(self._home_uuid))) if line.handed_over else None
+        handed_over = [host_entry(_by_clock_of(host, entry), home) for entry in line.handed_over]
+        begun_us = now_us()
         found = host.call(
             "line_up",
             home=self._home_uuid,
             waiting=[host_entry(entry) for entry in line.waiting],
             keep=list(line.keep),
-            handed_over=[host_entry(entry, home) for entry in line.handed_over],
+            handed_over=handed_over,
         )
         machine, missed = found["machine"], found["missed"]
+        if not host.here:
+            host.compare_clock(int(machine["time_us"]), begun_us)
         turns = {job: HostTurn(**turn) for job, turn in found["turns"].items()}
         slots = [Slot(**slot) for slot in machine["slots"]]
         return replace(
@@ -112,6 +117,10 @@ class RegistryTarget:
     def close(self) -> None:
         """Release the connection; the last user closes it."""
         SHARED.close(self._shared)
+
+
+def _by_clock_of(host: Host, entry: LinedUpJob) -> LinedUpJob:
+    return entry if entry.gates is None else replace(entry, gates=entry.gates.at(host))
 
 
 def host_entry(entry: LinedUpJob, home: Home | None = None) -> dict[str, Any]:
