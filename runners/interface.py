@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 
@@ -37,8 +37,6 @@ from workbench.paths import Home, JobFolder
 from workbench.spec import JobSpec
 from workbench.time_expressions import about_text
 from workbench.values import dataclass
-
-_MINUTE_US = 60_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +125,19 @@ class HostGates:
     """Not before this time of day."""
     after: tuple[Predecessor, ...] = ()
     limit: SweepLimit | None = None
+    is_by_host_clock: bool = False
+    """Whether the time of day is by the host's clock, as the end of a back-off there is; else it is by ours."""
 
     @property
     def are_closed(self) -> bool:
         """Whether a time of day or a job before it is waited for."""
         return self.begin_us is not None or bool(self.after)
+
+    def at(self, host: Host) -> HostGates:
+        """Return them with the time of day by the clock of this host, which may be wrong."""
+        if self.begin_us is None or self.is_by_host_clock or host.here:
+            return self
+        return replace(self, begin_us=self.begin_us + host.clock_ahead_us(), is_by_host_clock=True)
 
     def to_json(self, home: Home) -> dict[str, Any]:
         """Return the gates as the host's waiter reads them: ``learner.waiter.gates.TicketGates``.
@@ -238,16 +244,10 @@ class HostTurn:
     """Whether it has all that it lacks by then."""
 
     @classmethod
-    def from_host(cls, document: Mapping[str, Any], now_us: int) -> HostTurn:
-        """Read what a host says; where its clock is wrong by minutes, the times are put right by as many.
-
-        Whole minutes, so that a slow connection does not make a time another one at each look.
-        """
-        facts = dict(document)
-        host_now_us, at_us = facts.pop("now_us"), facts["free_at_us"]
-        if at_us is not None:
-            facts["free_at_us"] = at_us + round((now_us - host_now_us) / _MINUTE_US) * _MINUTE_US
-        return cls(**facts)
+    def from_host(cls, document: Mapping[str, Any], ahead_us: int) -> HostTurn:
+        """Read what a host says, whose clock is so far ahead of ours."""
+        turn = cls(**document)
+        return turn if turn.free_at_us is None else replace(turn, free_at_us=turn.free_at_us - ahead_us)
 
     @property
     def is_special(self) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Literal, Protocol
 
 from backends.contract.cluster import Cluster as Cluster
+from workbench.clock import now_us
 from workbench.learner.platform.files import CHUNK_BYTES
 from workbench.values import dataclass
 
@@ -27,6 +28,9 @@ Level = Literal["ok", "lack", "wrong"]
 BUSY_PERCENT: Final = 10.0
 BUSY_BYTES: Final = 1 << 30
 """A GPU that is used more than this, or of which more memory is, is in use, though no process of it can be seen."""
+
+SKEW_SECONDS: Final = 5.0
+"""A clock that differs from ours by no more than this is as good as right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +221,9 @@ class Host(ABC):
     secrets_at_host: bool = False
     """Whether values of secrets may lie on its disk while a job waits there for its turn."""
 
+    _clock_ahead_us: int | None = None
+    """How far its clock is ahead of ours; None before it was compared."""
+
     @property
     def lost(self) -> bool:
         """Whether the connection has ended; the backend must be opened again."""
@@ -225,6 +232,30 @@ class Host(ABC):
     @abstractmethod
     def identity(self) -> HostIdentity:
         """Return which machine this is."""
+
+    def compare_clock(self, host_us: int, begun_us: int) -> None:
+        """Compare its clock with ours, by its time in an answer that has just come.
+
+        What is known of it stays where no more than :data:`SKEW_SECONDS` and the time of the answer lie between: what
+        was handed over by it would change with each answer.
+
+        Args:
+            host_us: its time.
+            begun_us: when it was asked, by our clock.
+        """
+        ended_us = now_us()
+        ahead_us = host_us - (begun_us + ended_us) // 2
+        little_us = int(SKEW_SECONDS * 1e6) + (ended_us - begun_us) // 2
+        known_us = self._clock_ahead_us
+        if known_us is None or abs(ahead_us - known_us) > little_us:
+            self._clock_ahead_us = ahead_us if abs(ahead_us) > little_us else 0
+
+    def clock_ahead_us(self) -> int:
+        """Return how far its clock is ahead of ours, 0 where it is as good as right; who asks first asks the host."""
+        if self._clock_ahead_us is None:
+            begun_us = now_us()
+            self.compare_clock(int(self.call("identity")["now_us"]), begun_us)
+        return self._clock_ahead_us or 0
 
     @abstractmethod
     def folder(self, home_uuid: str) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from backends.contract.host import Finding, HostIdentity, Node
+from backends.contract.host import SKEW_SECONDS, Finding, HostIdentity, Node
 from backends.ssh.host_cache import HostCache, HostReport
 from workbench.errors import FabricError
 from workbench.formats import size
 
 LITTLE_DISK_BYTES: Final = 2 << 30
-SKEW_SECONDS: Final = 5.0
 _LINGER: Final = "loginctl enable-linger there, once; `fabric backend linger` does it"
 _NOT_TAKEN: Final = (
     "You linger, but your systemd there does not take them: `systemctl --user status` there says why"

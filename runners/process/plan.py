@@ -63,6 +63,8 @@ def notes_of(request: LaunchRequest, site: HostFacts, agent_kind: str) -> Iterat
     if agent_kind == "sh":
         limits = " and no memory limit" if spec.memory_bytes else ""
         yield f"there is no Python on {site.name}: no usage samples, no report(){limits}"
+        if not site.here:
+            yield f"it starts only while this machine is on: without Python on {site.name} nothing there starts it"
         if keeps_some(request):
             yield f"all checkpoints are kept: without Python on {site.name} they cannot be reported"
         if spec.preemptible and spec.gpus:

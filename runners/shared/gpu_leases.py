@@ -71,7 +71,11 @@ def _choose_patiently(count: int, request: LaunchRequest, host: Host, site: Host
         wanted["labels"] = marks_text(request.spec.labels)
         wanted |= {"weight": request.spec.weight, allocation.GROUP: _group(request)}
         found = host.call("inventory", leases_folder=site.leases, home=request.attempt.home, wanted=wanted)
-        turn = HostTurn.from_host(found["turn"], now_us()) if "turn" in found else None
+        turn = (
+            HostTurn.from_host(found["turn"], 0 if host.here else host.clock_ahead_us())
+            if "turn" in found
+            else None
+        )
         try:
             return choose(found["slots"], count, request, site, found["driver"], turn)
         except (SlotsBusy, LaunchRefused):

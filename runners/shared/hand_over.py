@@ -74,7 +74,7 @@ class HandOver:
         """Return what the waiter needs to know beside the launch documents."""
         request = self._plan.request
         folder = job_folders(request, self._site)[1]
-        gates = HostGates(limit=request.limit) if request.wait is None else request.wait.gates
+        gates = HostGates(limit=request.limit) if request.wait is None else request.wait.gates.at(self._host)
         return {
             **(gates.to_json(self._site.home) if gates != HostGates() else {}),
             **ticket_facts(request, self._site),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from backends.contract.host import Host
+from workbench.clock import now_us
 from workbench.paths import Home
 from workbench.values import dataclass
 
@@ -43,7 +44,10 @@ class HostFacts:
 
 def read_host_facts(host: Host, home_uuid: str) -> HostFacts:
     """Read the facts about a host by its operation ``survey``."""
+    begun_us = now_us()
     found = host.call("survey")
+    if not host.here:
+        host.compare_clock(int(found["now_us"]), begun_us)
     return HostFacts(
         home=Home(Path(host.folder(home_uuid))),
         here=host.here,

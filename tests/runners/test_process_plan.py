@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from backends.local.host import LocalHost
 from tests.runners.jobs import HOME, Jobs
 from workbench.errors import LaunchRefused
 from workbench.paths import Home
@@ -127,6 +128,26 @@ def test_an_image_that_is_not_used_is_a_warning(jobs: Jobs) -> None:
     plan = job.runner.plan(replace(job.request, spec=spec))
 
     assert any("the image pytorch/pytorch:1.0 is not used" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize(
+    ("agent", "is_here", "waits_for_this_machine"),
+    [("sh", False, True), ("python", False, False), ("sh", True, False)],
+    ids=["a host without Python", "a host", "this machine"],
+)
+def test_the_plan_says_where_a_job_starts_only_while_this_machine_is_on(
+    jobs: Jobs,
+    monkeypatch: pytest.MonkeyPatch,
+    agent: str,
+    is_here: bool,
+    waits_for_this_machine: bool,
+) -> None:
+    monkeypatch.setenv("FABRIC_AGENT", agent)
+    monkeypatch.setattr(LocalHost, "here", is_here)
+
+    notes = jobs.plan("true").plan.notes
+
+    assert any("it starts only while this machine is on" in note for note in notes) is waits_for_this_machine
 
 
 @pytest.mark.parametrize(

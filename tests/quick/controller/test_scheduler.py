@@ -93,33 +93,25 @@ def test_who_waits_behind_many_is_known() -> None:
 NOW_US = 1_000_000_000_000_000
 FROM_HOST = {"start": False, "place": 2, "of": 5, "free": 3, "ahead": "", "ahead_owner": ""} | {
     "others_ahead": True, "limit": "", "preempts": 0, "free_at_us": NOW_US + 90_000_000, "is_enough_then": False,
-    "now_us": NOW_US,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("changed", "until"),
+    ("changed", "hours_ahead", "until"),
     [
-        ({}, "; the next is free by about 01:49"),
-        ({"is_enough_then": True}, "; enough is free by about 01:49"),
-        ({"now_us": NOW_US - 3_600_000_000 - 7_000_000}, "; the next is free by about 02:49"),
-        ({"now_us": NOW_US + 29_000_000}, "; the next is free by about 01:49"),
-        ({"free_at_us": NOW_US}, ""),
-        ({"free_at_us": None}, ""),
+        ({}, 0, "; the next is free by about 01:49"),
+        ({"is_enough_then": True}, 0, "; enough is free by about 01:49"),
+        ({}, -1, "; the next is free by about 02:49"),
+        ({}, 1, ""),
+        ({"free_at_us": NOW_US}, 0, ""),
+        ({"free_at_us": None}, 1, ""),
     ],
-    ids=[
-        "next",
-        "enough",
-        "its clock is an hour behind",
-        "its clock is near enough",
-        "it should be",
-        "unknown",
-    ],
+    ids=["next", "enough", "its clock is an hour behind", "and ahead", "it should be", "unknown"],
 )
 def test_a_reason_names_when_the_host_foresees_more_gpus(
-    changed: dict[str, object], until: str, utc: None
+    changed: dict[str, object], hours_ahead: int, until: str, utc: None
 ) -> None:
-    turn = HostTurn.from_host({**FROM_HOST, **changed}, NOW_US)
+    turn = HostTurn.from_host({**FROM_HOST, **changed}, hours_ahead * 3_600_000_000)
 
     verdict = schedule(FOUR_GPUS, [], [SlotRequest("a", 1, slots=4, turn=turn)], NOW_US)["a"]
 
@@ -127,7 +119,7 @@ def test_a_reason_names_when_the_host_foresees_more_gpus(
 
 
 def test_a_reason_names_no_time_where_jobs_end_for_it_now() -> None:
-    turn = HostTurn.from_host({**FROM_HOST, "preempts": 1}, NOW_US)
+    turn = HostTurn.from_host({**FROM_HOST, "preempts": 1}, 0)
 
     assert turn.reason(4, now_us=NOW_US, busy="GPU 0 by anna") == (
         "waits: needs 4 GPUs, 3 free; 2nd of 5; 1 job of a lower priority ends for it: GPU 0 by anna"

@@ -1,14 +1,30 @@
-"""Credentials of a manifest: what ``${NAME}`` stands for, what is written out, and what no record shows."""
+"""Credentials of a job: what ``${NAME}`` stands for, what is written out or expires, and what no record shows."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from tests.services.stored import submitted
 from workbench.errors import NotAllowed, UsageError
 from workbench.manifest import Loaded, load_text
-from workbench.services.submit.credentials import inline_secrets, masked, with_values, without_credentials
+from workbench.paths import Home
+from workbench.services.submit.credentials import (
+    expiry_notes,
+    inline_secrets,
+    masked,
+    with_values,
+    without_credentials,
+)
+from workbench.services.submit.options import RunOptions
+from workbench.services.submit.prepare import JobSubmission, prepare
+from workbench.services.submit.rerun import prepare_rerun
+from workbench.spec import DataStore, Framework, JobSpec
+from workbench.store.db.database import Store
+from workbench.store.queries.jobs import detail
 
 USER, KEY = "data_stores.0.connection.user_name", "data_stores.0.connection.password"
 
@@ -145,3 +161,123 @@ def test_a_secret_that_begins_as_another_does_leaves_no_rest() -> None:
 )
 def test_a_diff_is_kept_without_the_credentials_of_the_manifest(text: str, shown: str) -> None:
     assert without_credentials(text, ["pw", "a.*long(value"]) == shown
+
+
+SOON, BEFORE = datetime.now(UTC) + timedelta(hours=2), datetime.now(UTC) - timedelta(hours=2)
+TOKEN = "data_stores.0.connection.token"
+
+
+@pytest.fixture
+def expires(clean_environment: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], None]:
+    """Set when the session token of the environment expires; it has one."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.setenv(name, f"canary-of-{name}")
+    return lambda moment: monkeypatch.setenv("AWS_CREDENTIAL_EXPIRATION", moment.isoformat())
+
+
+def prepared(home: Home, *, launch: bool) -> JobSubmission:
+    return prepare(
+        RunOptions(command=("true",), runner="process", data=("s3://pictures/2024",)), home, launch=launch
+    )
+
+
+def notes_of_credentials(made: JobSubmission) -> list[str]:
+    assert "canary" not in "".join((*made.notes, *made.warnings))
+    return [note for note in made.notes if "credentials" in note]
+
+
+def shown(moment: datetime) -> str:
+    return moment.astimezone().strftime("%H:%M:%S" if moment.second else "%H:%M")
+
+
+def job_with(*stores: DataStore, secrets: tuple[str, ...] = ()) -> JobSpec:
+    return JobSpec(name="a", framework=Framework(command="true"), data_stores=stores, secrets=secrets)
+
+
+def store_with_token(kind: str = "s3_datastore", container: str = "pictures") -> DataStore:
+    connection = {"token": f"${{secret:{TOKEN}}}"}
+    return DataStore(id="lab", type=kind, training_data=container, connection=connection)
+
+
+@pytest.mark.parametrize("launch", [False, True], ids=["plan", "submit"])
+def test_a_note_says_when_temporary_credentials_expire(
+    home: Home, expires: Callable[[datetime], None], launch: bool
+) -> None:
+    expires(SOON)
+
+    assert notes_of_credentials(prepared(home, launch=launch)) == [
+        f"its credentials of s3://pictures expire at {shown(SOON)}: a job that waits longer cannot reach the store"
+    ]
+
+
+def test_credentials_that_have_expired_are_planned_and_not_submitted(
+    home: Home, expires: Callable[[datetime], None]
+) -> None:
+    expires(BEFORE)
+
+    (note,) = notes_of_credentials(prepared(home, launch=False))
+    with pytest.raises(NotAllowed, match="its credentials of s3://pictures expired at ") as refused:
+        prepared(home, launch=True)
+
+    assert note.endswith("as AWS_CREDENTIAL_EXPIRATION says: `fabric run` refuses the job")
+    assert refused.value.exit_code == 77
+    assert "aws sso login" in refused.value.hint
+    assert "canary" not in refused.value.message + refused.value.hint
+
+
+@pytest.mark.usefixtures("expires")
+def test_credentials_whose_end_nobody_knows_are_called_temporary() -> None:
+    (note,) = expiry_notes(job_with(store_with_token()), {TOKEN: "x"}, launch=True)
+
+    assert note == (
+        "its credentials of s3://pictures are temporary, and it is not known when they expire: a job that waits"
+        " longer than that cannot reach the store"
+    )
+
+
+def test_stores_with_the_same_credentials_have_one_note(expires: Callable[[datetime], None]) -> None:
+    expires(SOON)
+    spec = job_with(store_with_token(), store_with_token(container="results"))
+
+    (note,) = expiry_notes(spec, {TOKEN: "canary-of-AWS_SESSION_TOKEN"}, launch=True)
+
+    assert note.startswith("its credentials of s3://pictures and s3://results expire at ")
+
+
+def test_a_session_token_among_the_secrets_of_a_job_is_named(expires: Callable[[datetime], None]) -> None:
+    expires(SOON)
+    values = {"AWS_SESSION_TOKEN": "canary-of-AWS_SESSION_TOKEN", "OTHER": "x"}
+
+    assert expiry_notes(job_with(secrets=tuple(values)), values, launch=True) == (
+        f"its credentials of AWS_SESSION_TOKEN expire at {shown(SOON)}: a job that waits longer cannot use them",
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "is_temporary"),
+    [
+        ("s3_datastore", "", False),
+        ("webdav", "bearer", False),
+        ("azure", "https://a/pictures?sv=2024&si=policy", False),
+        ("azure", "https://a/pictures?sv=2024&se=2090-01-01T00%3A00%3A00Z", True),
+    ],
+)
+@pytest.mark.usefixtures("expires")
+def test_credentials_that_last_have_no_note(kind: str, value: str, is_temporary: bool) -> None:
+    notes = expiry_notes(job_with(store_with_token(kind)), {TOKEN: value}, launch=True)
+
+    assert bool(notes) is is_temporary
+
+
+def test_a_job_that_runs_again_has_the_credentials_of_the_first_one(
+    home: Home, expires: Callable[[datetime], None]
+) -> None:
+    text = "name: a\nframework: {command: 'true'}\nsecrets: [AWS_SESSION_TOKEN]\n"
+    expires(SOON)
+    with Store.open(home) as store:
+        kept = detail(store, submitted(store, text, secrets={"AWS_SESSION_TOKEN": "x"}).id)
+
+        assert notes_of_credentials(prepare_rerun(store, kept, name="", argv=()))
+        expires(BEFORE)
+        with pytest.raises(NotAllowed):
+            prepare_rerun(store, kept, name="", argv=())

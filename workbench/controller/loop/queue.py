@@ -109,7 +109,7 @@ class Gates:
             elif tracked.restarts_at_us is not None and self._context.now() < tracked.restarts_within:
                 # Clocks differ: the host begins by its own clock, and is asked to by ours once that must be over.
                 left_us = int((tracked.restarts_within - self._context.now()) * 1e6)
-                gates = replace(gates, begin_us=tracked.restarts_at_us)
+                gates = replace(gates, begin_us=tracked.restarts_at_us, is_by_host_clock=True)
                 verdict = QueueVerdict(False, tracked.restart_text)
                 remaining_us = left_us if remaining_us is None else min(left_us, remaining_us)
             if not gates.are_closed and tracked.gates is not None and tracked.gates.are_closed:
@@ -354,7 +354,7 @@ class _Sweep:
         """Return the gates of a job with the limit of its sweep, the same object for many that have no others."""
         limit = self.limit_of(tracked)
         if gates is not NO_GATES or limit is None:
-            return gates if limit is None else HostGates(gates.begin_us, gates.after, limit)
+            return gates if limit is None else replace(gates, limit=limit)
         known = self._alone.get(limit.at_most)
         if known is None or known.limit is not limit:
             known = self._alone[limit.at_most] = HostGates(limit=limit)

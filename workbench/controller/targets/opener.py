@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -66,6 +67,8 @@ class RegistryTarget:
         self._backend = load_backend(BackendOptions(ref.backend, ref.type, ref.address, ref.options))
         self._shared = SHARED.open(ref, self._backend)
         self._opened = self._shared.opened
+        self._sent: dict[LinedUpJob, LinedUpJob] = {}
+        """Of jobs that were handed over: what the host was sent of each last, by its clock."""
         self._home_uuid = home_uuid
 
     @property
@@ -87,16 +90,26 @@ class RegistryTarget:
 
     def _line_up(self, target: str, line: LineUp, host: Host) -> CapacityMeasured:
         home = Home(Path(host.folder(self._home_uuid))) if line.handed_over else None
+        sent = [_by_clock_of(host, entry) for entry in line.handed_over]
+        known = {entry: by_clock for entry, by_clock in self._sent.items() if entry in line.known}
+        is_new = [
+            known.get(entry) != by_clock for entry, by_clock in zip(line.handed_over, sent, strict=True)
+        ]
+        begun_us = now_us()
         found = host.call(
             "line_up",
             home=self._home_uuid,
             waiting=[host_entry(entry) for entry in line.waiting],
             keep=list(line.keep),
-            handed_over=[host_entry(entry, home) for entry in line.handed_over if entry not in line.known],
-            unchanged=[entry.job for entry in line.handed_over if entry in line.known],
+            handed_over=[host_entry(entry, home) for entry in compress(sent, is_new)],
+            unchanged=[entry.job for entry, new in zip(sent, is_new, strict=True) if not new],
         )
+        self._sent = dict(zip(line.handed_over, sent, strict=True))
         machine, missed = found["machine"], found["missed"]
-        turns = {job: HostTurn.from_host(turn, now_us()) for job, turn in found["turns"].items()}
+        if not host.here:
+            host.compare_clock(int(machine["time_us"]), begun_us)
+        ahead_us = 0 if host.here else host.clock_ahead_us()
+        turns = {job: HostTurn.from_host(turn, ahead_us) for job, turn in found["turns"].items()}
         slots = [Slot(**slot) for slot in machine["slots"]]
         return replace(
             _sum(target, machine["cpus"], slots),
@@ -116,6 +129,10 @@ class RegistryTarget:
     def close(self) -> None:
         """Release the connection; the last user closes it."""
         SHARED.close(self._shared)
+
+
+def _by_clock_of(host: Host, entry: LinedUpJob) -> LinedUpJob:
+    return entry if entry.gates is None else replace(entry, gates=entry.gates.at(host))
 
 
 def host_entry(entry: LinedUpJob, home: Home | None = None) -> dict[str, Any]:

@@ -333,7 +333,6 @@ def turn_document(turn: order.Turn) -> Dict[str, Any]:
         "preempts": turn.preempts,
         "free_at_us": turn.free_at_us,
         "is_enough_then": turn.is_enough_then,
-        "now_us": now_us(),
     }
 
 

@@ -1,20 +1,30 @@
-"""Credentials of a job that is about to be submitted: ``${NAME}`` becomes a value, plain text gets a warning."""
+"""Credentials of a job that is about to be submitted: ``${NAME}`` becomes a value, plain text gets a warning.
+
+Temporary ones get a note of when they expire: a job that waits longer cannot reach its stores any more.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from workbench.manifest.keys.credentials import is_reference, named_in, resolved
+from workbench.clock import now_us
+from workbench.config.token_expiry import TOKEN_NAMES, TokenExpiry, session_expiry, signature_expiry
+from workbench.errors import NotAllowed
+from workbench.formats import stamp
+from workbench.manifest.keys.credentials import is_reference, named_in, put_back, resolved
+from workbench.time_expressions import local_iso, until_text
 
 if TYPE_CHECKING:
     from workbench.manifest import Loaded
+    from workbench.spec import DataStore, JobSpec
 
 STARS: Final = "********"
 SHORTEST: Final = 8
 KEYS: Final = "password|token|access_token|secret_access_key"
+_S3_TYPES: Final = ("s3_datastore", "mount_cos")
 _OPTION: Final = re.compile(rf"((?:^|\.)(?:{KEYS})=).*", re.DOTALL)
 
 
@@ -87,3 +97,70 @@ def _warnings(loaded: Loaded) -> list[str]:
         f"{loaded.source}: {plain[0]}{more} is written out for all to read; write ${{NAME}} and give NAME by your"
         " environment, secrets.toml or keyring"
     ]
+
+
+def expiry_notes(spec: JobSpec, secrets: Mapping[str, str], *, launch: bool) -> tuple[str, ...]:
+    """Return a note of when a job's temporary credentials expire; nothing for a job without such.
+
+    Args:
+        spec: the job.
+        secrets: the credentials that its stores refer to, and the secrets that it names.
+        launch: whether it will be submitted.
+
+    Raises:
+        NotAllowed: some have expired, and the job will be submitted.
+    """
+    groups: dict[TokenExpiry, list[str]] = {}
+    for name, expiry in _temporary(spec, secrets):
+        names = groups.setdefault(expiry, [])
+        if name not in names:
+            names.append(name)
+    if not groups:
+        return ()
+    now = now_us()
+    return tuple(_note(expiry, names, now, launch=launch) for expiry, names in groups.items())
+
+
+def _note(expiry: TokenExpiry, names: Sequence[str], now: int, *, launch: bool) -> str:
+    what = f"its credentials of {' and '.join(names)}"
+    lacks = "use them" if all(name in TOKEN_NAMES for name in names) else "reach the store"
+    if expiry.time_us is None:
+        return (
+            f"{what} are temporary, and it is not known when they expire: "
+            f"a job that waits longer than that cannot {lacks}"
+        )
+    if expiry.time_us > now:
+        at = until_text(local_iso(expiry.time_us), now)
+        return f"{what} expire at {at}: a job that waits longer cannot {lacks}"
+    over = f"{what} expired at {stamp(expiry.time_us)}, as {expiry.source} says"
+    if launch:
+        raise NotAllowed(
+            over, hint="get new ones (`aws sso login`, for example), set their variables, and run it again"
+        )
+    return f"{over}: `fabric run` refuses the job"
+
+
+def _temporary(spec: JobSpec, secrets: Mapping[str, str]) -> Iterator[tuple[str, TokenExpiry]]:
+    """Yield what each of a job's temporary credentials is for, and when it expires."""
+    for store in spec.data_stores:
+        token = put_back(store.connection.get("token", ""), secrets)
+        if not token:
+            continue
+        expiry: TokenExpiry | None = None
+        if store.type in _S3_TYPES:
+            expiry = session_expiry(token)
+        elif store.type == "azure":
+            expiry = signature_expiry(token)
+        if expiry is not None:
+            for name in _places(store):
+                yield name, expiry
+    for name in spec.secrets:
+        if name in TOKEN_NAMES and secrets.get(name):
+            yield name, session_expiry(secrets[name])
+
+
+def _places(store: DataStore) -> list[str]:
+    """Name what a job uses of a store."""
+    containers = [name.strip("/") for name in (store.training_data, store.training_results)]
+    scheme = "s3://" if store.type in _S3_TYPES else f"{store.id}:"
+    return [f"{scheme}{name}" for name in containers if name] or [store.id]

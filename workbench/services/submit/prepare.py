@@ -121,6 +121,7 @@ def prepare(
         UsageError: the options contradict each other.
         ManifestError: the manifest is invalid.
         InputMissing: the manifest, the code or a secret does not exist.
+        NotAllowed: with ``launch``, temporary credentials of its stores have expired.
         UnknownName: there is no such backend or runner.
     """
     from workbench.services.cancel import call
@@ -157,6 +158,7 @@ def _prepare(
     from workbench.services.cancel import check_cancelled
     from workbench.services.submit import submit_environment
     from workbench.services.submit.credentials import (
+        expiry_notes,
         inline_secrets,
         masked,
         with_values,
@@ -211,6 +213,7 @@ def _prepare(
     loaded, hook_notes = _with_startup_hook(loaded, code)
     passed, proxies = submit_environment.passed_environment()
     secrets = {**proxies, **loaded.credentials, **passed_on, **find_secrets(loaded.spec.secrets)}
+    credential_notes = expiry_notes(loaded.spec, secrets, launch=launch)
     packed = None
     if code:
         never = _files_with_passwords(loaded, inline, options)
@@ -240,6 +243,7 @@ def _prepare(
             *(*alias_notes, *slot_notes, *hook_notes, *search_notes),
             *dict.fromkeys(note for each in every for note in each.notes),
             *begin_notes,
+            *credential_notes,
         ),
         passed_over=chosen.passed_over,
         search_targets=tuple(

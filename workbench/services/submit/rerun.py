@@ -52,11 +52,13 @@ def prepare_rerun(store: Store, job: JobDetail, *, name: str, argv: Sequence[str
 
     Raises:
         InputMissing: its code, its interpreter or a credential of its stores no longer exists.
+        NotAllowed: its temporary credentials have expired.
     """
     from workbench.config.secrets import find_secrets
     from workbench.controller.runtime.secrets import read_secrets
     from workbench.data.stores.fingerprints import recorded_data
     from workbench.manifest import Loaded
+    from workbench.services.submit.credentials import expiry_notes
 
     old = job.recorded
     python = str(old.get("python") or submit_environment.active_interpreter())
@@ -72,6 +74,7 @@ def prepare_rerun(store: Store, job: JobDetail, *, name: str, argv: Sequence[str
     kept_secrets = read_secrets(store.home, job.row.id)
     missing = [name for name in job.spec.secrets if name not in kept_secrets or name in os.environ]
     _check_credentials(job, kept_secrets)
+    secrets = {**kept_secrets, **proxies, **find_secrets(missing)}
     recorded = submit_environment.record(python, list(argv), old.get("environment") or {})
     if "umask" in old:
         recorded["umask"] = old["umask"]
@@ -92,7 +95,8 @@ def prepare_rerun(store: Store, job: JobDetail, *, name: str, argv: Sequence[str
         target=job.row.target,
         code=_code(job),
         recorded=recorded,
-        secrets={**kept_secrets, **proxies, **find_secrets(missing)},
+        secrets=secrets,
+        notes=expiry_notes(job.spec, secrets, launch=True),
     )
 
 
