@@ -269,6 +269,40 @@ def test_credentials_that_last_have_no_note(kind: str, value: str, is_temporary:
     assert bool(notes) is is_temporary
 
 
+ENVIRONMENT_KEYS = (
+    'auth_url: "http://a", user_name: "${AWS_ACCESS_KEY_ID}", password: "${AWS_SECRET_ACCESS_KEY}"'
+)
+
+
+@pytest.mark.parametrize(
+    ("connection", "has_token"),
+    [
+        (ENVIRONMENT_KEYS, True),
+        ('auth_url: "http://a", user_name: me, password: "${AWS_SECRET_ACCESS_KEY}"', False),
+        (ENVIRONMENT_KEYS.replace("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"), False),
+    ],
+    ids=["both of the environment", "another user's", "another key"],
+)
+@pytest.mark.usefixtures("expires")
+def test_temporary_keys_of_the_environment_come_with_their_token(connection: str, has_token: bool) -> None:
+    found, _ = with_values(manifest(connection))
+
+    (store,) = found.spec.data_stores
+    assert store.connection.get("token") == (f"${{secret:{TOKEN}}}" if has_token else None)
+    assert found.credentials.get(TOKEN) == ("canary-of-AWS_SESSION_TOKEN" if has_token else None)
+
+
+@pytest.mark.usefixtures("expires")
+def test_keys_that_last_and_a_token_of_the_own_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_TOKEN", "own")
+    own, _ = with_values(manifest(f'{ENVIRONMENT_KEYS}, token: "${{LAB_TOKEN}}"'))
+    monkeypatch.delenv("AWS_SESSION_TOKEN")
+    lasting, _ = with_values(manifest(ENVIRONMENT_KEYS))
+
+    assert own.credentials[TOKEN] == "own"
+    assert TOKEN not in lasting.credentials
+
+
 def test_a_job_that_runs_again_has_the_credentials_of_the_first_one(
     home: Home, expires: Callable[[datetime], None]
 ) -> None:

@@ -5,6 +5,7 @@ Temporary ones get a note of when they expire: a job that waits longer cannot re
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +15,14 @@ from workbench.clock import now_us
 from workbench.config.token_expiry import TOKEN_NAMES, TokenExpiry, session_expiry, signature_expiry
 from workbench.errors import NotAllowed
 from workbench.formats import stamp
-from workbench.manifest.keys.credentials import is_reference, named_in, put_back, resolved
+from workbench.manifest.keys.credentials import (
+    is_reference,
+    named_in,
+    paths_in,
+    put_back,
+    reference,
+    resolved,
+)
 from workbench.time_expressions import local_iso, until_text
 
 if TYPE_CHECKING:
@@ -23,6 +31,9 @@ if TYPE_CHECKING:
 
 STARS: Final = "********"
 SHORTEST: Final = 8
+TOKEN: Final = "AWS_SESSION_TOKEN"
+_S3_KEYS: Final = {"user_name": "AWS_ACCESS_KEY_ID", "password": "AWS_SECRET_ACCESS_KEY"}
+_S3_REFERENCES: Final = {key: f"${{{name}}}" for key, name in _S3_KEYS.items()}
 KEYS: Final = "password|token|access_token|secret_access_key"
 _S3_TYPES: Final = ("s3_datastore", "mount_cos")
 _OPTION: Final = re.compile(rf"((?:^|\.)(?:{KEYS})=).*", re.DOTALL)
@@ -39,6 +50,7 @@ def with_values(loaded: Loaded) -> tuple[Loaded, list[str]]:
     """
     from workbench.config.secrets import find_secrets
 
+    loaded = _with_session_token(loaded)
     stores = loaded.spec.data_stores
     texts = [*loaded.credentials.values(), *(text for store in stores for text in store.connection.values())]
     names = list(dict.fromkeys(name for text in texts for name in named_in(text)))
@@ -53,6 +65,26 @@ def with_values(loaded: Loaded) -> tuple[Loaded, list[str]]:
     )
     resolved_manifest = replace(loaded, spec=replace(loaded.spec, data_stores=open_stores), credentials=kept)
     return resolved_manifest, _warnings(loaded)
+
+
+def _with_session_token(loaded: Loaded) -> Loaded:
+    """Add the session token of temporary keys to stores of S3 that take their keys from the same environment."""
+    if not all(os.environ.get(name) for name in (*_S3_KEYS.values(), TOKEN)):
+        return loaded
+    kept, stores = dict(loaded.credentials), []
+    for number, store in enumerate(loaded.spec.data_stores):
+        keys = {key: _text_of(store.connection.get(key, ""), kept) for key in _S3_KEYS}
+        if store.type in _S3_TYPES and not store.connection.get("token") and keys == _S3_REFERENCES:
+            path = f"data_stores.{number}.connection.token"
+            kept[path] = f"${{{TOKEN}}}"
+            store = replace(store, connection={**store.connection, "token": reference(path)})
+        stores.append(store)
+    return replace(loaded, spec=replace(loaded.spec, data_stores=tuple(stores)), credentials=kept)
+
+
+def _text_of(value: str, kept: Mapping[str, str]) -> str:
+    """Return a value of a connection as its manifest has it."""
+    return put_back(value, kept) if paths_in(value) else value
 
 
 def inline_secrets(loaded: Loaded) -> list[str]:
