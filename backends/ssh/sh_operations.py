@@ -121,7 +121,12 @@ class ShellOperations:
             "kill_agents": lambda marker: self._kill("FABRIC_GUARD", marker),
             "rouse_agents": self.rouse_agents,
             "inventory": self.inventory,
-            "line_up": lambda **_: {"turns": {}, "machine": self.inventory()},
+            "line_up": lambda **_: {
+                "turns": {},
+                "machine": self.inventory(),
+                "missed": [],
+                "heeds_weights": False,
+            },
             "leave_line": lambda **_: None,
             "queue": lambda **_: {"waiting": [], "machine": self.inventory()},
             "prospects": self.prospects,

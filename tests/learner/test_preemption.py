@@ -460,7 +460,7 @@ def test_a_learner_has_its_gpus_for_as_long_as_the_policy_demands_whoever_asks(
     policy.write_text("min_run_minutes = 30")
     now = 1000.0
     monkeypatch.setattr("workbench.learner.platform.system.elapsed_seconds", lambda: now)
-    watch = PreemptionWatch(facts(folder), RUNNING)
+    watch = PreemptionWatch(facts(folder), RUNNING, now)
     wants(entries, folder)
     now += 29 * 60
     assert [watch.check() for _ in range(4)] == [""] * 4
@@ -508,6 +508,21 @@ def test_what_may_be_preempted_by_policy_alone_is_where_the_policy_says_so_of_al
         policy.write_text(text)
         now += 100.0
         assert (limits.exceeded() is not None) is expected
+
+
+def test_what_ran_before_the_policy_was_written_counts(
+    folder: str, entries: HeldEntries, monkeypatch: pytest.MonkeyPatch, policy: Path
+) -> None:
+    document = {"job": JOB, "attempt": 1, "slots": ["GPU-1"]}
+    now = 1000.0
+    monkeypatch.setattr("workbench.learner.platform.system.elapsed_seconds", lambda: now)
+    limits = LearnerLimits(LaunchDocument({**document, "preemption": facts(folder, preemption="by_policy")}))
+    wants(entries, folder)
+    assert limits.exceeded() is None
+
+    now += 31 * 60
+    policy.write_text('preemption = "all"\nmin_run_minutes = 30')
+    assert limits.exceeded() is not None
 
 
 @pytest.fixture

@@ -612,7 +612,7 @@ def test_a_stop_before_the_start_is_the_end_and_the_command_never_runs(
         ("halt", None, None)
     ] * 2
     assert {one["reason"]["text"] for one in ends} == {"halted by anna@box"}
-    assert [job.status(number)["alive"] for number in job.learners] == [False, False]
+    until(lambda: not any(job.status(number)["alive"] for number in job.learners), "their locks to be free")
     assert home.turns() == {}
     busy.release()
     assert home.wait(gpus=2).until_over()["exit_code"] == 0

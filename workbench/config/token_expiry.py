@@ -26,8 +26,8 @@ _EXPIRY_KEYS: Final = (
     "aws_session_expiration",
 )
 """What the tools that write profiles call it."""
-_FIRST_YEAR: Final = 2000
-"""A time before it stands for none."""
+_YEARS: Final = range(2000, 2200)
+"""A time out of these stands for none: the end of time is what people write for never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def _time_us(text: str) -> int | None:
     text = text.strip()
     try:
         moment = datetime.fromisoformat(f"{text[:-3]}+00:00" if text.endswith("UTC") else text)
-        if moment.year < _FIRST_YEAR:
+        if moment.year not in _YEARS:
             return None
         with_zone = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         return int(with_zone.timestamp() * 1e6)

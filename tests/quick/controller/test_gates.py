@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,11 +15,12 @@ from tests.quick.controller.values import HOME, learner, lost, row, spec
 from workbench.clock import now_us
 from workbench.controller.decide.messages import CapacityMeasured
 from workbench.controller.decide.model import BackendTrouble, Operation
-from workbench.controller.decide.scheduler import QueueVerdict
+from workbench.controller.decide.scheduler import LinedUpJob, QueueVerdict
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.loop.queue import HANDED_OVER_AT_ONCE, HOST_PATH, Gates, HostLine
-from workbench.controller.targets.opener import LineUp, host_entry
+from workbench.controller.targets.opener import LineUp, SentEntries, host_entry
+from workbench.errors import TryAgain
 from workbench.job import Intent, JobId, LearnerPhase, Reason, State
 from workbench.paths import Home
 from workbench.spec import DataStore, Framework, ImageBuild, JobSpec
@@ -687,3 +689,35 @@ def test_a_host_is_asked_about_the_next_attempt_though_it_waits_as_the_one_befor
     asked_next = tracked.line_entry()
     assert line.due(LineUp((), handed_over=(asked_next,)), 0.0) == 0.0
     assert host_entry(asked_next, Home(Path("/home")))["attempt"] == 6
+
+
+def test_a_host_is_sent_only_what_is_new_of_those_that_it_starts() -> None:
+    a, b = (LinedUpJob(name, gpus=1, each=1, priority=50) for name in "ab")
+    later = replace(b, priority=70)
+    sent = SentEntries()
+
+    def send(
+        *entries: LinedUpJob, known: tuple[LinedUpJob, ...] = (), fails: bool = False
+    ) -> tuple[str, str]:
+        line = LineUp((), handed_over=entries, known=frozenset(known))
+        with suppress(TryAgain), sent.what_is_new(line, entries) as (changed, unchanged):
+            if fails:
+                raise TryAgain("its link is cut")
+        return "".join(one.job for one in changed), "".join(unchanged)
+
+    assert send(a, b) == ("ab", "")
+    assert send(a, b, known=(a, b)) == ("", "ab")
+    assert send(a, b, known=(a,)) == ("b", "a"), "it missed that"
+    assert send(a, later, known=(a, b), fails=True) == ("b", "a")
+    assert send(a, b, known=(a, b)) == ("ab", ""), "it may have taken the other one"
+
+
+def test_a_host_whose_clock_was_set_is_sent_times_once_more() -> None:
+    job = LinedUpJob("a", gpus=0, each=0, priority=50, gates=HostGates(begin_us=9))
+    line, sent = LineUp((), handed_over=(job,), known=frozenset({job})), SentEntries()
+    found = []
+    for begin_us in (9, 9, 5):
+        with sent.what_is_new(line, [replace(job, gates=HostGates(begin_us=begin_us))]) as (changed, _):
+            found.append(len(changed))
+
+    assert found == [1, 0, 1]

@@ -260,6 +260,7 @@ def test_a_session_token_among_the_secrets_of_a_job_is_named(expires: Callable[[
         ("webdav", "bearer", False),
         ("azure", "https://a/pictures?sv=2024&si=policy", False),
         ("azure", "https://a/pictures?sv=2024&se=2090-01-01T00%3A00%3A00Z", True),
+        ("azure", "https://a/pictures?sv=2024&se=9999-12-31T23%3A59%3A59Z", False),
     ],
 )
 @pytest.mark.usefixtures("expires")

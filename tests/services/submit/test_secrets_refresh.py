@@ -179,3 +179,29 @@ def test_a_credential_that_the_job_never_had_is_not_added(
 
     assert read_secrets(home, JOB) == {}
     assert not home.secrets.exists()
+
+
+OF_ENVIRONMENT = MANIFEST.replace("LAB_USER", "AWS_ACCESS_KEY_ID").replace("LAB_KEY", "AWS_SECRET_ACCESS_KEY")
+TOKEN = "data_stores.0.connection.token"
+
+
+@pytest.mark.parametrize("token", ["new", ""], ids=["temporary ones again", "ones that last"])
+def test_new_keys_of_the_environment_come_with_their_own_token(
+    home: Home, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    write_secrets(home, JOB, {USER: "old", KEY: "old", TOKEN: "old"})
+    for name, value in (("ACCESS_KEY_ID", "new"), ("SECRET_ACCESS_KEY", "new"), ("SESSION_TOKEN", token)):
+        monkeypatch.setenv(f"AWS_{name}", value)
+
+    renew_credentials(home, job_of(OF_ENVIRONMENT))
+
+    assert read_secrets(home, JOB) == {USER: "new", KEY: "new", TOKEN: token}
+
+
+def test_a_token_is_kept_where_the_environment_has_no_keys(home: Home, clean_environment: Path) -> None:
+    old = {USER: "old", KEY: "old", TOKEN: "old"}
+    write_secrets(home, JOB, old)
+
+    renew_credentials(home, job_of(OF_ENVIRONMENT))
+
+    assert read_secrets(home, JOB) == old

@@ -734,9 +734,7 @@ class JobQueue:
             verdicts = schedule(known.capacity, holding, asking, now_us(), are_in_order=are_weighed)
             # One that the host has not heard of yet would come last of all when it takes its GPUs.
             unheard = (
-                set()
-                if host_line is None
-                else {one.job for one in {*line_up.waiting, *line_up.handed_over} - host_line.lined_up}
+                set() if host_line is None else _jobs_of(line_up) - {one.job for one in host_line.lined_up}
             )
             for tracked in ready:
                 is_unknown = bool(tracked.spec.gpus) and tracked.row.id in unheard
@@ -866,6 +864,10 @@ def _busy_reason(tracked: TrackedJob, found: CapacityMeasured) -> str:
     if turn is None or (turn.of == 1 and not turn.is_special):
         return f"{alone}: {found.holders}{'' if turn is None else turn.until(now_us())}"
     return turn.reason(needed, now_us=now_us(), busy=found.holders)
+
+
+def _jobs_of(line_up: LineUp) -> set[str]:
+    return {one.job for one in (*line_up.waiting, *line_up.handed_over)}
 
 
 def _has_line(tracked: TrackedJob) -> bool:

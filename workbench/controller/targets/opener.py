@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from itertools import compress
 from pathlib import Path
@@ -56,6 +57,29 @@ Opener = Callable[[TargetRef, str], OpenedTarget]
 """Opens a target for the home with this uuid; raises a ``FabricError``."""
 
 
+class SentEntries:
+    """What one connection has sent a host of the jobs that were handed over: the rest alone is sent again."""
+
+    def __init__(self) -> None:
+        self._sent: dict[LinedUpJob, LinedUpJob] = {}
+        """By the controller's entry: that of its host, by whose clock its times are."""
+
+    @contextmanager
+    def what_is_new(
+        self, line: LineUp, entries: Sequence[LinedUpJob]
+    ) -> Iterator[tuple[list[LinedUpJob], list[str]]]:
+        """Yield which of a line's entries, as they are for the host, are to be sent, and the jobs of the others.
+
+        Should the block fail nobody knows what the host took, and all is sent again.
+        """
+        before, self._sent = self._sent, {}
+        pairs = list(zip(line.handed_over, entries, strict=True))
+        known = [one in line.known and before.get(one) == entry for one, entry in pairs]
+        changed = [entry for entry, is_known in zip(entries, known, strict=True) if not is_known]
+        yield changed, [entry.job for entry in compress(entries, known)]
+        self._sent = dict(pairs)
+
+
 class RegistryTarget:
     """A target of the installed backends and runners."""
 
@@ -67,8 +91,7 @@ class RegistryTarget:
         self._backend = load_backend(BackendOptions(ref.backend, ref.type, ref.address, ref.options))
         self._shared = SHARED.open(ref, self._backend)
         self._opened = self._shared.opened
-        self._sent: dict[LinedUpJob, LinedUpJob] = {}
-        """Of jobs that were handed over: what the host was sent of each last, by its clock."""
+        self._sent = SentEntries()
         self._home_uuid = home_uuid
 
     @property
@@ -90,21 +113,17 @@ class RegistryTarget:
 
     def _line_up(self, target: str, line: LineUp, host: Host) -> CapacityMeasured:
         home = Home(Path(host.folder(self._home_uuid))) if line.handed_over else None
-        sent = [_by_clock_of(host, entry) for entry in line.handed_over]
-        known = {entry: by_clock for entry, by_clock in self._sent.items() if entry in line.known}
-        is_new = [
-            known.get(entry) != by_clock for entry, by_clock in zip(line.handed_over, sent, strict=True)
-        ]
+        handed_over = [_by_clock_of(host, entry) for entry in line.handed_over]
         begun_us = now_us()
-        found = host.call(
-            "line_up",
-            home=self._home_uuid,
-            waiting=[host_entry(entry) for entry in line.waiting],
-            keep=list(line.keep),
-            handed_over=[host_entry(entry, home) for entry in compress(sent, is_new)],
-            unchanged=[entry.job for entry, new in zip(sent, is_new, strict=True) if not new],
-        )
-        self._sent = dict(zip(line.handed_over, sent, strict=True))
+        with self._sent.what_is_new(line, handed_over) as (changed, unchanged):
+            found = host.call(
+                "line_up",
+                home=self._home_uuid,
+                waiting=[host_entry(entry) for entry in line.waiting],
+                keep=list(line.keep),
+                handed_over=[host_entry(entry, home) for entry in changed],
+                unchanged=unchanged,
+            )
         machine, missed = found["machine"], found["missed"]
         if not host.here:
             host.compare_clock(int(machine["time_us"]), begun_us)

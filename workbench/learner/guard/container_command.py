@@ -364,13 +364,14 @@ class ContainerProxy:
     def _ran_out_of_memory(self) -> bool:
         """Ask the engine whether the kernel has just killed something in there for want of memory.
 
-        Where the container's first process was killed, too, nobody else can say so. Podman does not.
+        Where the container's first process was killed, too, nobody else can say so. Podman does not. Where somebody had
+        the engine kill the container it was that.
         """
         from urllib.parse import quote  # few containers end so; each guard would pay for it
 
         now = time.time()
         filters = json.dumps(
-            {"type": ["container"], "event": ["oom"], "container": [self._config["name"]]},
+            {"type": ["container"], "event": ["oom", "kill"], "container": [self._config["name"]]},
             separators=(",", ":"),
         )
         target = "events?since=%d&until=%d&filters=%s" % (
@@ -381,9 +382,11 @@ class ContainerProxy:
         engine = self._config["engine"]
         try:
             stream = connected(engine, _CONNECT_SECONDS)
-            return bool(EngineRequest(stream, "GET", target, version=version_at(engine)).answer())
+            answer = EngineRequest(stream, "GET", target, version=version_at(engine)).answer()
         except (EngineRefused, OSError):
             return False
+        events = [answer] if isinstance(answer, dict) else map(json.loads, str(answer or "").splitlines())
+        return {str(event.get("Action")) for event in events} == {"oom"}
 
     def _write_reason(self, text: str, code: str, hint: str = "", stopped: str = "") -> None:
         write_reason(self._folder, text, code, hint, stopped)

@@ -280,8 +280,9 @@ class LearnerLimits:
 
     def __init__(self, launch: LaunchDocument) -> None:
         self._launch = launch
+        self._began_at = system.elapsed_seconds()
         seconds = launch.max_runtime_seconds
-        self._ends_at = None if seconds is None else system.elapsed_seconds() + seconds
+        self._ends_at = None if seconds is None else self._began_at + seconds
         self._settles_at: float | None = None
         self._decision: dict[str, Any] = {}
         self._memory: MemoryWatch | None = None
@@ -332,7 +333,8 @@ class LearnerLimits:
                 return None
             from workbench.learner.queue.preemption import PreemptionWatch, attempt_name
 
-            self._preemption = PreemptionWatch(facts, attempt_name(launch.job, launch.attempt))
+            name = attempt_name(launch.job, launch.attempt)
+            self._preemption = PreemptionWatch(facts, name, self._began_at)
         why = self._preemption.check()
         self._preemption_at = self._preemption.check_at
         return LimitExceeded(PREEMPT, reasons.of_preemption(why), self._preemption.seconds) if why else None

@@ -244,7 +244,9 @@ class HostQueue:
         found = order.with_times(found, entries, endings)
         if is_drained():
             why = f"the host is to be empty, by {DRAIN_FILE}"
-            found = {key: turn._replace(start=False, limit=why) for key, turn in found.items()}
+            found = {
+                key: turn._replace(start=False, limit=why, free_at_us=None) for key, turn in found.items()
+            }
         elif trouble:
             found = {key: turn if turn.start else turn._replace(limit=trouble) for key, turn in found.items()}
         offered = (known[key] for key, turn in found.items() if turn.start)

@@ -193,9 +193,10 @@ class PreemptionWatch:
     Args:
         facts: ``preemption`` of its launch document.
         name: the attempt's, as of :func:`attempt_name`.
+        began_at: when it got its GPUs, on the clock that cannot jump.
     """
 
-    def __init__(self, facts: Mapping[str, Any], name: str) -> None:
+    def __init__(self, facts: Mapping[str, Any], name: str, began_at: float = 0.0) -> None:
         self._folder = str(facts["leases_folder"])
         self._priority = int(facts[PRIORITY])
         self._consent = facts[PREEMPTION]
@@ -203,7 +204,7 @@ class PreemptionWatch:
         self.seconds = float(facts[PREEMPTION_SECONDS])
         """How long the learner may take to end."""
         self._seen: Tuple[Tuple[int, int], int] = _NEVER
-        self._began_at = system.elapsed_seconds()
+        self._began_at = began_at
         self.check_at = 0.0
         """When to check next, on the clock that cannot jump."""
 
@@ -230,7 +231,8 @@ class PreemptionWatch:
         policy = _policy()
         if policy is None or policy.kind != "priority" or not is_preemptible(self._consent, policy):
             return None
-        if system.elapsed_seconds() - self._began_at < policy.min_run_seconds:
+        ran_seconds = system.elapsed_seconds() - self._began_at
+        if policy.min_run_seconds and ran_seconds < policy.min_run_seconds:
             self._seen = _NEVER
             return None
         own = policy.priority(self._priority, system.user_name())

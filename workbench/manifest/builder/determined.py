@@ -1042,8 +1042,15 @@ class _Manifest:
         if bounds is None:
             return node
         if bounds[0] == bounds[1]:
-            problem = f"{values['base']:g} to any power is {bounds[0]:g}, which each trial gets"
-            self._findings.warn(node.location, f"{path}.base", problem, "write base: 10 to have it drawn")
+            is_of_base = kind == "log" and values["base"] == 1
+            problem = "1 to any power is 1" if is_of_base else f"both of its bounds are {bounds[0]:g}"
+            hint = (
+                "write base: 10 to have it drawn"
+                if is_of_base
+                else "write bounds that differ to have it drawn"
+            )
+            at = f"{path}.{'base' if is_of_base else 'maxval'}"
+            self._findings.warn(node.location, at, f"{problem}, which each trial gets", hint)
             return _choice(from_value(bounds[0], node.location))
         if not values.get("count") and self._values.get("searcher", {}).get("name") == "grid":
             problem = f"is of type {kind} without count:, and a grid needs to know how many values it tries"

@@ -50,7 +50,7 @@ def with_values(loaded: Loaded) -> tuple[Loaded, list[str]]:
     """
     from workbench.config.secrets import find_secrets
 
-    loaded = _with_session_token(loaded)
+    loaded = with_session_token(loaded)
     stores = loaded.spec.data_stores
     texts = [*loaded.credentials.values(), *(text for store in stores for text in store.connection.values())]
     names = list(dict.fromkeys(name for text in texts for name in named_in(text)))
@@ -67,19 +67,31 @@ def with_values(loaded: Loaded) -> tuple[Loaded, list[str]]:
     return resolved_manifest, _warnings(loaded)
 
 
-def _with_session_token(loaded: Loaded) -> Loaded:
+def with_session_token(loaded: Loaded) -> Loaded:
     """Add the session token of temporary keys to stores of S3 that take their keys from the same environment."""
-    if not all(os.environ.get(name) for name in (*_S3_KEYS.values(), TOKEN)):
+    paths = session_token_paths(loaded) if os.environ.get(TOKEN) else {}
+    if not paths:
         return loaded
-    kept, stores = dict(loaded.credentials), []
+    stores = tuple(
+        replace(store, connection={**store.connection, "token": reference(paths[number])})
+        if number in paths
+        else store
+        for number, store in enumerate(loaded.spec.data_stores)
+    )
+    kept = {**loaded.credentials, **dict.fromkeys(paths.values(), f"${{{TOKEN}}}")}
+    return replace(loaded, spec=replace(loaded.spec, data_stores=stores), credentials=kept)
+
+
+def session_token_paths(loaded: Loaded) -> dict[int, str]:
+    """Return where the session token of the environment goes: by the numbers of the stores that have its keys."""
+    if not all(os.environ.get(name) for name in _S3_KEYS.values()):
+        return {}
+    found = {}
     for number, store in enumerate(loaded.spec.data_stores):
-        keys = {key: _text_of(store.connection.get(key, ""), kept) for key in _S3_KEYS}
+        keys = {key: _text_of(store.connection.get(key, ""), loaded.credentials) for key in _S3_KEYS}
         if store.type in _S3_TYPES and not store.connection.get("token") and keys == _S3_REFERENCES:
-            path = f"data_stores.{number}.connection.token"
-            kept[path] = f"${{{TOKEN}}}"
-            store = replace(store, connection={**store.connection, "token": reference(path)})
-        stores.append(store)
-    return replace(loaded, spec=replace(loaded.spec, data_stores=tuple(stores)), credentials=kept)
+            found[number] = f"data_stores.{number}.connection.token"
+    return found
 
 
 def _text_of(value: str, kept: Mapping[str, str]) -> str:
@@ -167,7 +179,7 @@ def _note(expiry: TokenExpiry, names: Sequence[str], now: int, *, launch: bool) 
     over = f"{what} expired at {stamp(expiry.time_us)}, as {expiry.source} says"
     if launch:
         raise NotAllowed(
-            over, hint="get new ones (`aws sso login`, for example), set their variables, and run it again"
+            over, hint="get new ones (`aws sso login`, for example), set their variables, and submit it again"
         )
     return f"{over}: `fabric run` refuses the job"
 

@@ -59,6 +59,7 @@ def prepare_rerun(store: Store, job: JobDetail, *, name: str, argv: Sequence[str
     from workbench.data.stores.fingerprints import recorded_data
     from workbench.manifest import Loaded
     from workbench.services.submit.credentials import expiry_notes
+    from workbench.services.submit.secrets_refresh import renewed_credentials
 
     old = job.recorded
     python = str(old.get("python") or submit_environment.active_interpreter())
@@ -74,7 +75,7 @@ def prepare_rerun(store: Store, job: JobDetail, *, name: str, argv: Sequence[str
     kept_secrets = read_secrets(store.home, job.row.id)
     missing = [name for name in job.spec.secrets if name not in kept_secrets or name in os.environ]
     _check_credentials(job, kept_secrets)
-    secrets = {**kept_secrets, **proxies, **find_secrets(missing)}
+    secrets = {**renewed_credentials(job, kept_secrets), **proxies, **find_secrets(missing)}
     recorded = submit_environment.record(python, list(argv), old.get("environment") or {})
     if "umask" in old:
         recorded["umask"] = old["umask"]

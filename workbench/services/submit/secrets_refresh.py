@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from workbench.errors import ManifestError, UsageError
@@ -41,9 +41,18 @@ def renew_credentials(home: Home, whole: JobDetail) -> None:
     from workbench.controller.runtime.secrets import read_secrets, replace_secrets
 
     have = read_secrets(home, whole.row.id)
-    renewed = {path: value for path, value in _now(whole) if path in have and value != have[path]}
-    if renewed:
-        replace_secrets(home, whole.row.id, {**have, **renewed})
+    renewed = renewed_credentials(whole, have)
+    if renewed != have:
+        replace_secrets(home, whole.row.id, renewed)
+
+
+def renewed_credentials(whole: JobDetail, have: Mapping[str, str]) -> dict[str, str]:
+    """Return a job's secrets with what ``${NAME}`` in its connections stands for now, where that is found.
+
+    Raises:
+        NotAllowed: the user's file of secrets may be read by others.
+    """
+    return {**have, **{path: value for path, value in _now(whole) if path in have}}
 
 
 def _now(whole: JobDetail) -> Iterator[tuple[str, str]]:
@@ -51,6 +60,7 @@ def _now(whole: JobDetail) -> Iterator[tuple[str, str]]:
     from workbench.config.secrets import find_secrets
     from workbench.manifest import load_text
     from workbench.manifest.keys.credentials import named_in, resolved
+    from workbench.services.submit.credentials import session_token_paths, with_session_token
 
     try:
         read = load_text(whole.manifest_text, "manifest", environ={}, defaults={})
@@ -58,6 +68,9 @@ def _now(whole: JobDetail) -> Iterator[tuple[str, str]]:
         return  # incomplete without a template or a flag
     if [store.id for store in read.spec.data_stores] != [store.id for store in whole.spec.data_stores]:
         return  # --data or --results replaced them
+    # Keys of the environment come with its session token, or without one: then those are keys that last.
+    yield from dict.fromkeys(session_token_paths(read).values(), "").items()
+    read = with_session_token(read)
     for path, text in read.credentials.items():
         if names := named_in(text):
             try:
