@@ -20,13 +20,13 @@ from tests.quick.controller.long_queue import KINDS, LongQueue
 from tests.stubs import Gpus, nvml_library
 
 JOBS = 40
-MANY_JOBS = 100
+MANY_JOBS = 1000
 """So many of a home wait at a host."""
 
 LONG_QUEUE_JOBS = 10_000
 ARRAY_JOBS = 100_000
 WATCHED_SECONDS = 20.0
-LAST_SECONDS = 60.0
+LAST_SECONDS = 300.0
 _START = """
 import sys, fabric_workbench as fabric
 for _ in range(int(sys.argv[1])):
@@ -77,7 +77,7 @@ def _cost_rows() -> list[Row]:
         megabytes = waiter.memory_full_info().pss / 1e6
         waiter.kill()
         _kill(environment)
-    what = f"{MANY_JOBS} jobs that wait at a host"
+    what = f"{MANY_JOBS:,} jobs that wait at a host"
     return [
         Row(f"{what}, memory", megabytes, "MB", "", None, "<= 50 MB", megabytes <= 50),
         Row(f"{what}, CPU", percent, "% of a core", "", None, "<= 1 %", percent <= 1),
