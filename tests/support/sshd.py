@@ -13,7 +13,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -93,8 +93,15 @@ def remove_user(user: User) -> None:
     until(lambda: not kill_all(user), f"the processes of {user.name} to end")
     _run("userdel", "-f", user.name)
     shutil.rmtree(user.home, ignore_errors=True)
-    # The next user of the tests may get the same number.
-    shutil.rmtree(f"/dev/shm/fabric-{uid}", ignore_errors=True)
+    # The next user of the tests may get the same number. Who is killed leaves the clock that libfaketime shares, too.
+    for path in Path("/dev/shm").iterdir():
+        with suppress(FileNotFoundError):
+            if path.lstat().st_uid != uid:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()
 
 
 def processes_of(user: User) -> list[int]:
