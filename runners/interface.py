@@ -135,7 +135,7 @@ class HostGates:
 
     def at(self, host: Host) -> HostGates:
         """Return them with the time of day by the clock of this host, which may be wrong."""
-        if self.begin_us is None or self.is_by_host_clock or host.here:
+        if self.begin_us is None or self.is_by_host_clock:
             return self
         return replace(self, begin_us=self.begin_us + host.clock_ahead_us(), is_by_host_clock=True)
 
@@ -272,6 +272,21 @@ class HostTurn:
             line += f" end{'s' if self.preempts == 1 else ''} for it"
         needs = f"waits: needs {count} GPU{'' if count == 1 else 's'}, {self.free} free"
         return f"{needs}{self.until(now_us)}; {line}" + (f": {busy}" if busy else "")
+
+
+def reason_for_busy(turn: HostTurn | None, count: int, alone: str, busy: str, now_us: int) -> str:
+    """Say why a job waits for ``count`` GPUs that others hold: by its turn, unless it waits there alone.
+
+    Args:
+        turn: what the host's queue says of it; None where it has none.
+        count: how many it needs.
+        alone: what it waits for, where nobody else waits there.
+        busy: who holds them.
+        now_us: what time it is.
+    """
+    if turn is not None and (turn.of > 1 or turn.is_special):
+        return turn.reason(count, now_us=now_us, busy=busy)
+    return f"{alone}: {busy}" + ("" if turn is None else turn.until(now_us))
 
 
 def ordinal(number: int) -> str:

@@ -243,6 +243,8 @@ class Host(ABC):
             host_us: its time.
             begun_us: when it was asked, by our clock.
         """
+        if self.here:
+            return
         ended_us = now_us()
         ahead_us = host_us - (begun_us + ended_us) // 2
         little_us = int(SKEW_SECONDS * 1e6) + (ended_us - begun_us) // 2
@@ -252,6 +254,8 @@ class Host(ABC):
 
     def clock_ahead_us(self) -> int:
         """Return how far its clock is ahead of ours, 0 where it is as good as right; who asks first asks the host."""
+        if self.here:
+            return 0
         if self._clock_ahead_us is None:
             begun_us = now_us()
             self.compare_clock(int(self.call("identity")["now_us"]), begun_us)

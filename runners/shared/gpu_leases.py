@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from backends.contract.host import Host, Lock, Slot
-from runners.interface import HostTurn, LaunchRequest
+from runners.interface import HostTurn, LaunchRequest, reason_for_busy
 from runners.shared.host_facts import HostFacts
 from runners.shared.launch_document import preemption_facts
 from workbench.clock import now_us
@@ -71,11 +71,7 @@ def _choose_patiently(count: int, request: LaunchRequest, host: Host, site: Host
         wanted["labels"] = marks_text(request.spec.labels)
         wanted |= {"weight": request.spec.weight, allocation.GROUP: _group(request)}
         found = host.call("inventory", leases_folder=site.leases, home=request.attempt.home, wanted=wanted)
-        turn = (
-            HostTurn.from_host(found["turn"], 0 if host.here else host.clock_ahead_us())
-            if "turn" in found
-            else None
-        )
+        turn = HostTurn.from_host(found["turn"], host.clock_ahead_us()) if "turn" in found else None
         try:
             return choose(found["slots"], count, request, site, found["driver"], turn)
         except (SlotsBusy, LaunchRefused):
@@ -110,10 +106,8 @@ def choose(
     chosen = allocation.choose_gpus(slots, count, spec.gpus, spec.gpu_type)
     if chosen is None:
         busy = ", ".join(_whose(Slot(**slot)) for slot in slots if not allocation.is_free(slot))
-        if turn is not None and (turn.of > 1 or turn.is_special):
-            raise SlotsBusy(turn.reason(count, now_us=now_us(), busy=busy))
-        until = "" if turn is None else turn.until(now_us())
-        raise SlotsBusy(f"waits for {count} of {_count(usable)}: {busy}{until}")
+        alone = f"waits for {count} of {_count(usable)}"
+        raise SlotsBusy(reason_for_busy(turn, count, alone, busy, now_us()))
     if turn is not None and not turn.start:
         raise SlotsBusy(turn.reason(count, now_us=now_us()))
     return chosen

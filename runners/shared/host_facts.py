@@ -46,8 +46,7 @@ def read_host_facts(host: Host, home_uuid: str) -> HostFacts:
     """Read the facts about a host by its operation ``survey``."""
     begun_us = now_us()
     found = host.call("survey")
-    if not host.here:
-        host.compare_clock(int(found["now_us"]), begun_us)
+    host.compare_clock(int(found["now_us"]), begun_us)
     return HostFacts(
         home=Home(Path(host.folder(home_uuid))),
         here=host.here,

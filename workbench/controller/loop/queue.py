@@ -9,7 +9,15 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
-from runners.interface import AttemptRef, HostGates, HostTurn, HostWait, Predecessor, SweepLimit
+from runners.interface import (
+    AttemptRef,
+    HostGates,
+    HostTurn,
+    HostWait,
+    Predecessor,
+    SweepLimit,
+    reason_for_busy,
+)
 from runners.registry import capabilities_of
 from workbench.clock import now_us
 from workbench.controller.decide.messages import CapacityMeasured, CapacityUnknown
@@ -859,11 +867,7 @@ def _busy_reason(tracked: TrackedJob, found: CapacityMeasured) -> str:
         # It had them when the job was launched: they may come back, after a reboot say.
         return f"{alone}: {tracked.row.target.backend} has {found.capacity.slots} now"
     turn = found.turns.get(tracked.row.id)
-    if not found.holders:
-        return ""
-    if turn is None or (turn.of == 1 and not turn.is_special):
-        return f"{alone}: {found.holders}{'' if turn is None else turn.until(now_us())}"
-    return turn.reason(needed, now_us=now_us(), busy=found.holders)
+    return reason_for_busy(turn, needed, alone, found.holders, now_us()) if found.holders else ""
 
 
 def _jobs_of(line_up: LineUp) -> set[str]:

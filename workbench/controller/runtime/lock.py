@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Self
 
 from workbench.clock import now_us
@@ -125,8 +125,7 @@ class ControllerLock:
             self._start_ticks,
             self._boot_id,
         )
-        document = {name: getattr(text, name) for name in LockText.__slots__}
-        data = json.dumps(document).encode() + b"\n"
+        data = json.dumps(asdict(text)).encode() + b"\n"
 
         def write() -> None:
             try:

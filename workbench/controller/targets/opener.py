@@ -125,9 +125,8 @@ class RegistryTarget:
                 unchanged=unchanged,
             )
         machine, missed = found["machine"], found["missed"]
-        if not host.here:
-            host.compare_clock(int(machine["time_us"]), begun_us)
-        ahead_us = 0 if host.here else host.clock_ahead_us()
+        host.compare_clock(int(machine["time_us"]), begun_us)
+        ahead_us = host.clock_ahead_us()
         turns = {job: HostTurn.from_host(turn, ahead_us) for job, turn in found["turns"].items()}
         slots = [Slot(**slot) for slot in machine["slots"]]
         return replace(

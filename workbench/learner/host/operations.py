@@ -144,7 +144,7 @@ class HostOperations:
         """Have these jobs of a home wait in the host's queue; return the turns of all that do, and the machine.
 
         Of jobs that were ``handed_over`` the home's waiter has the entries: it hears what has changed. Those that are
-        ``unchanged`` are so since this connection was told of them; of which it does not know, it missed them.
+        ``unchanged`` are as this connection sent them before; those that it did not send count as missed.
         """
         folder = leases_folder or own_folder()
         before = self._handed_over.get((folder, home), {})
