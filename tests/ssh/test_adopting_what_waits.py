@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.ssh.seen import printed, row
+from tests.ssh.test_handed_over import HOLD, UUID
 from tests.stubs import Gpus
 from tests.support.box import Box
 from tests.support.command import Fabric
@@ -24,9 +25,6 @@ from tests.support.waiting import until
 from workbench.controller.client.connect import status
 from workbench.job import State
 from workbench.paths import Home
-
-UUID = "GPU-11111111-0000-0000-0000-000000000001"
-HOLD = "echo ready; while [ ! -e $JOB_STATE_DIR/end ]; do sleep 0.05; done"
 
 
 @pytest.fixture

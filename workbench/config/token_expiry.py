@@ -32,10 +32,10 @@ _YEARS: Final = range(2000, 2200)
 
 @dataclass(frozen=True, slots=True)
 class TokenExpiry:
-    """When credentials expire, and who says so."""
+    """When credentials expire, and where that was found."""
 
     time_us: int | None = None
-    """None where nobody says when."""
+    """None where it was not found."""
     source: str = ""
 
 
