@@ -25,7 +25,7 @@ from tests.support.pod_images import DEBIAN
 from tests.support.waiting import until
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 1.0
 """How often the search is looked at: each look is a command, and trials take seconds."""
 EVERYWHERE = ("process@local", "container@local", "process@box", "cluster")
 SEARCH: dict[str, Any] = {
@@ -33,9 +33,9 @@ SEARCH: dict[str, Any] = {
     "metric": "accuracy",
     "goal": "maximize",
     "time_metric": "epoch",
-    "max_time": 12,
+    "max_time": 6,
     "divisor": 3,
-    "max_trials": 16,
+    "max_trials": 12,
     "max_concurrent": 8,
     "backends": list(EVERYWHERE),
     "params": {"rate": {"loguniform": [0.001, 0.2]}},
@@ -86,7 +86,7 @@ def test_the_digits_are_searched_on_all_backends_at_once_while_one_is_cut_off(
     manifest = {
         **yaml.safe_load((DIGITS / "manifest.yml").read_text()),
         "search": SEARCH,
-        "params": {"epochs": 12},
+        "params": {"epochs": SEARCH["max_time"]},
     }
     manifest["framework"]["version"] = DEBIAN
     (fabric.folder / "manifest.yml").write_text(json.dumps(manifest))
