@@ -792,7 +792,6 @@ def test_slots_of_all_trials_limit_how_many_run_at_once() -> None:
     ("lines", "problem"),
     [
         ("seracher: {}\n", "did you mean searcher?"),
-        ("resources: {slots: 1}\n", "slots_per_trial"),
         ("workspace: w\n", "both, or neither"),
         ("hyperparameters: {x: {type: double, minval: 2, maxval: 2}}\n", "is not below"),
         ("hyperparameters: {a: {x: {type: integer, minval: 1, maxval: 2}}}\n", "did you mean int?"),
