@@ -148,8 +148,6 @@ _NOT_CARRIED: Final[Mapping[str, str]] = {
     "environment.add_capabilities": _CAPABILITIES,
     "environment.drop_capabilities": _CAPABILITIES,
     "environment.ports": "name what the code serves on in proxy_ports:",
-    "searcher.source_trial_id": "--from JOB begins with a job's checkpoint",
-    "searcher.source_checkpoint_uuid": "--from JOB begins with a job's checkpoint",
 }
 
 
