@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.command import Fabric, until_search_is
 from tests.support.waiting import until
+from workbench.learner.determined_jobs import trial_number
 from workbench.paths import Home
 from workbench.search.config import SearchConfig
 from workbench.search.method import Operation, StopTrial, TrialEnd
@@ -719,3 +720,102 @@ def test_unmanaged_examples_are_jobs_as_they_are(fabric: Fabric, tmp_path: Path)
     assert "initial step: 99\n" in second
     steps = [each["step"] for each in fabric.json("checkpoint", "list", "@last", "--json")]
     assert sorted(set(steps)) == list(range(99, 199, 10))
+
+
+WARM = """\
+name: warm
+entrypoint: python3 train.py
+hyperparameters: {{x: {hyperparameter}}}
+searcher: {{name: {searcher}, metric: loss{source}}}
+resources: {{slots_per_trial: 0}}
+"""
+SAVED_SUM = """\
+import determined as det
+info = det.get_cluster_info()
+with det.core.init() as core:
+    total = 0
+    if info.latest_checkpoint:
+        with core.checkpoint.restore_path(info.latest_checkpoint) as path:
+            total = int(path.joinpath("state").read_text())
+    print("begins at", total)
+    for step in (1, 2):
+        total += info.trial.hparams["x"]
+        with core.checkpoint.store_path({"steps_completed": step}) as (path, _):
+            path.joinpath("state").write_text(str(total))
+    core.train.report_validation_metrics(2, {"loss": total})
+"""
+
+
+def write_warm(fabric: Fabric, file: str, source: str, searcher: str = "single", x: str = "10") -> None:
+    text = WARM.format(hyperparameter=x, searcher=searcher, source=source)
+    (fabric.folder / file).write_text(text)
+
+
+@pytest.fixture
+def first_trial(fabric: Fabric) -> dict[int, str]:
+    """A trial that has completed: the names of its checkpoints by their steps."""
+    (fabric.folder / "train.py").write_text(SAVED_SUM)
+    write_warm(fabric, "first.yaml", "")
+    fabric("run", "-q", "first.yaml")
+    return {each["step"]: each["name"] for each in fabric.json("checkpoint", "list", "@last", "--json")}
+
+
+def test_a_trial_begins_with_the_checkpoint_or_the_trial_that_its_searcher_names(
+    fabric: Fabric, first_trial: dict[int, str]
+) -> None:
+    (first,) = fabric.json("list", "--json")
+    number = trial_number(first["id"])
+    write_warm(fabric, "uuid.yaml", f", source_checkpoint_uuid: {first_trial[1]}")
+    write_warm(fabric, "trial.yaml", f", source_trial_id: {number}")
+
+    by_uuid = fabric("run", "uuid.yaml")
+    by_trial = fabric("run", "trial.yaml")
+
+    assert "begins at 10\n" in by_uuid.stdout
+    assert f"begins with the checkpoint {first_trial[1]} of" in by_uuid.stdout + by_uuid.stderr
+    assert "begins at 20\n" in by_trial.stdout
+
+
+def test_from_takes_the_uuid_of_a_checkpoint_and_comes_before_the_file(
+    fabric: Fabric, first_trial: dict[int, str]
+) -> None:
+    write_warm(fabric, "uuid.yaml", f", source_checkpoint_uuid: {first_trial[2]}")
+
+    assert "begins at 10\n" in fabric("run", "-q", "uuid.yaml", "--from", first_trial[1]).stdout
+    assert (
+        "begins at 0\n"
+        in fabric("run", "-q", "uuid.yaml", "--set", "searcher.source_checkpoint_uuid=null").stdout
+    )
+
+
+def test_all_trials_of_a_search_begin_with_the_checkpoint_that_it_names(
+    fabric: Fabric, first_trial: dict[int, str]
+) -> None:
+    source = f", source_checkpoint_uuid: {first_trial[2]}"
+    write_warm(fabric, "search.yaml", source, "grid", "{type: categorical, vals: [1, 2]}")
+
+    jobs = jobs_of_search(fabric, "search.yaml")
+
+    assert ["begins at 20" in fabric("logs", job).stdout for job in jobs] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("source_checkpoint_uuid: 0a4c4a4a-1111-4222-8333-444455556666", "no job has a checkpoint 0a4c4a4a"),
+        ("source_checkpoint_uuid: warm", "'warm' is no UUID of a checkpoint"),
+        ("source_trial_id: 3355", "no trial here has the number 3355"),
+    ],
+)
+def test_a_source_that_is_not_here_is_a_warning_of_the_plan_and_refused_at_the_start(
+    fabric: Fabric, first_trial: dict[int, str], source: str, problem: str
+) -> None:
+    write_warm(fabric, "warm.yaml", f", {source}")
+
+    plan = fabric("plan", "warm.yaml").stdout
+    refused = fabric("run", "warm.yaml", expect=64).stderr
+
+    for shown in (plan, refused):
+        assert problem in shown
+        assert "--from JOB" in shown
+    fabric("run", "-q", "warm.yaml", "--from", "@last")

@@ -295,8 +295,8 @@ def test_log_policies_of_its_test_cases_are_read_or_refused_by_name(case: Mappin
 
 NO_VALUE_HERE = {
     "name": "an experiment's keys name the method",
-    "source_trial_id": "is named by a warning; --from JOB begins with a job's checkpoint",
-    "source_checkpoint_uuid": "is named by a warning; --from JOB begins with a job's checkpoint",
+    "source_trial_id": "is looked for in the home when the job is submitted",
+    "source_checkpoint_uuid": "is looked for in the home when the job is submitted",
     "image": "there is no default image: without one the code runs in the person's own Python",
     "environment_variables.rocm": "variables of rocm are those of GPUs where there are none of cuda",
     "ports": "is named by a warning; proxy_ports: are published",
@@ -327,8 +327,8 @@ def defaults_of_a_searcher(case: Mapping[str, Any]) -> dict[str, Any]:
             found[key], written[key] = None, value
     loaded_case = loaded(yaml.safe_dump({**document, "searcher": written}))
     for key in ("source_trial_id", "source_checkpoint_uuid"):
-        is_named = any(f"searcher.{key}" in str(warning) for warning in loaded_case.warnings)
-        assert is_named == (case["defaulted"][key] is not None)
+        config = json.loads(loaded_case.spec.env["DET_EXPERIMENT_CONFIG"])
+        assert config["searcher"].get(key) == case["defaulted"][key]
     assert loaded_case.spec.search is not None
     search = SearchConfig.from_json(loaded_case.spec.search)
     read = {
@@ -792,7 +792,6 @@ def test_slots_of_all_trials_limit_how_many_run_at_once() -> None:
     ("lines", "problem"),
     [
         ("seracher: {}\n", "did you mean searcher?"),
-        ("resources: {slots: 1}\n", "slots_per_trial"),
         ("workspace: w\n", "both, or neither"),
         ("hyperparameters: {x: {type: double, minval: 2, maxval: 2}}\n", "is not below"),
         ("hyperparameters: {a: {x: {type: integer, minval: 1, maxval: 2}}}\n", "did you mean int?"),

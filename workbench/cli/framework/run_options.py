@@ -81,8 +81,8 @@ From = Annotated[
     str,
     typer.Option(
         "--from",
-        metavar="JOB[@STEP]",
-        help="Start from a checkpoint of another job: the last one, or that of STEP.",
+        metavar="JOB[@STEP]|UUID",
+        help="Start from a checkpoint of another job: the last one, that of STEP, or the one with a UUID.",
         autocompletion=job_refs,
     ),
 ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 
-from workbench.errors import UsageError
+from workbench.errors import AmbiguousName, UnknownName, UsageError
 from workbench.job import short_id
 
 if TYPE_CHECKING:
@@ -17,8 +18,41 @@ INSIDE = "/mnt/checkpoints"
 """Where a container has them."""
 
 
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""What checkpoints of Determined's Core API are called."""
+
+
+def is_uuid(text: str) -> bool:
+    """Return whether a checkpoint may be called so."""
+    return _UUID.fullmatch(text) is not None
+
+
+def job_that_saved(store: Store, uuid: str) -> JobRow:
+    """Return the job that saved the checkpoint with a UUID.
+
+    Raises:
+        UnknownName: there is none.
+        AmbiguousName: several jobs have it.
+    """
+    from workbench.store.queries.jobs import job
+
+    sql = "SELECT DISTINCT job_id FROM checkpoints WHERE substr(path, -37) = '/' || ?"
+    found = [row for (job_id,) in store.rows(sql, (uuid,)) if (row := job(store, job_id)) is not None]
+    rows = [row for row in found if row.deleted_us is None]
+    if len(rows) > 1:
+        ids = ", ".join(short_id(row.id) for row in rows)
+        raise AmbiguousName(
+            f"{uuid} is a checkpoint of several jobs: {ids}", hint="name the job, and --step N"
+        )
+    if rows:
+        return rows[0]
+    raise UnknownName(
+        f"no job has a checkpoint {uuid}", hint="`fabric checkpoint list JOB` has the names of a job's"
+    )
+
+
 def initial_checkpoint(
-    store: Store, row: JobRow, step: int | None, spec: JobSpec, target: TargetRef
+    store: Store, row: JobRow, step: int | None, spec: JobSpec, target: TargetRef, *, name: str = ""
 ) -> dict[str, Any]:
     """Return what a new job records, so that its agent copies a checkpoint into ``CHECKPOINT_DIR``.
 
@@ -28,6 +62,7 @@ def initial_checkpoint(
         step: of the checkpoint; None takes the newest that is there.
         spec: the new job.
         target: where the new job runs.
+        name: what the checkpoint is called below its job's folder of them, where that is known.
 
     Raises:
         UsageError: there is no such checkpoint, or the new job cannot reach it.
@@ -36,7 +71,7 @@ def initial_checkpoint(
     from workbench.store.queries.jobs import detail
 
     whole = detail(store, row.id)
-    checkpoint = _checkpoint(store, row, step)
+    checkpoint = _checkpoint(store, row, step, name)
     record: dict[str, Any] = {"job": row.id, "step": step, "name": checkpoint}
     theirs, ours = result_store(whole.spec, row.id), result_store(spec, row.id)
     if theirs is not None and ours is not None and _same(theirs.store, ours.store):
@@ -55,7 +90,7 @@ def initial_checkpoint(
     )
 
 
-def _checkpoint(store: Store, row: JobRow, step: int | None) -> str:
+def _checkpoint(store: Store, row: JobRow, step: int | None, wanted: str) -> str:
     """Return the name of the newest checkpoint that is there; empty for all of them, where none was reported."""
     from workbench.controller.runtime.job_checkpoints import is_gone, name_of
     from workbench.metrics import checkpoints
@@ -68,17 +103,18 @@ def _checkpoint(store: Store, row: JobRow, step: int | None) -> str:
         return not is_gone(store, row, names, each.time_us)
 
     rows = checkpoints(store, row.id)
-    matching = [each for each in rows if step is None or each.step == step]
+    matching = [
+        each for each in rows if (step is None or each.step == step) and wanted in ("", name(each.path))
+    ]
     newest = next(filter(is_left, reversed(matching)), None)
     if newest is not None:
         return name(newest.path)
     if rows:
         left = dict.fromkeys(str(each.step) for each in rows if each.step is not None and is_left(each))
-        what = "every checkpoint" if step is None else f"the checkpoint of step {step}"
+        one = f"checkpoint {wanted}" if wanted else f"checkpoint of step {step}"
+        what = f"the {one}" if wanted or step is not None else "every checkpoint"
         raise UsageError(
-            f"{what} of {short_id(row.id)} is gone"
-            if matching
-            else f"{short_id(row.id)} has no checkpoint of step {step}",
+            f"{what} of {short_id(row.id)} is gone" if matching else f"{short_id(row.id)} has no {one}",
             hint=f"it has those of {', '.join(left)}"
             if left
             else f"fabric checkpoint list {short_id(row.id)}",

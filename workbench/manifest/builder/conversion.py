@@ -12,6 +12,7 @@ import yaml
 
 from workbench.errors import ManifestError, ManifestFault
 from workbench.manifest.builder import determined
+from workbench.manifest.builder.former_experiments import renewed
 from workbench.manifest.builder.load import validate_text
 from workbench.manifest.builder.templates import from_command
 from workbench.manifest.keys import credentials
@@ -112,7 +113,7 @@ def _experiment(text: str, source: str) -> ConvertedManifest | None:
     root = compose(text, source, findings)
     if not isinstance(root, MapNode) or not determined.is_experiment(root):
         return None
-    made = determined.manifest_of(root, findings)
+    made = determined.manifest_of(renewed(root, findings), findings)
     if findings.faults:
         raise ManifestError(findings.faults, warnings=findings.warnings)
     document = determined.plain(made)

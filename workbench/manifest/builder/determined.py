@@ -17,6 +17,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from workbench.learner.determined_jobs import CONFIG_VARIABLE, HPARAMS_VARIABLE
+from workbench.manifest.builder.former_experiments import FORMER_SEARCHER_KEYS
 from workbench.manifest.keys.containers import Key, KeyTable, ListOf, MapOf
 from workbench.manifest.keys.kinds import (
     MultilineText,
@@ -84,8 +85,8 @@ PARAM_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 SEARCHERS: Final = ("single", "random", "grid", "async_halving", "adaptive_asha")
 REMOVED_SEARCHERS: Final[Mapping[str, str]] = {
     "custom": "custom searchers were removed in 0.38; take random, grid or adaptive_asha",
-    "adaptive": "take adaptive_asha with max_trials: and max_time:",
-    "adaptive_simple": "take adaptive_asha with max_time:",
+    "adaptive": "take adaptive_asha, with max_trials: in the place of its budget",
+    "adaptive_simple": "take adaptive_asha, which has the same keys",
     "sync_halving": "take async_halving with max_trials: and max_time:",
     "asha": "write async_halving",
     "pbt": "take adaptive_asha, or write search: {method: pbt} in a manifest",
@@ -147,8 +148,6 @@ _NOT_CARRIED: Final[Mapping[str, str]] = {
     "environment.add_capabilities": _CAPABILITIES,
     "environment.drop_capabilities": _CAPABILITIES,
     "environment.ports": "name what the code serves on in proxy_ports:",
-    "searcher.source_trial_id": "--from JOB begins with a job's checkpoint",
-    "searcher.source_checkpoint_uuid": "--from JOB begins with a job's checkpoint",
 }
 
 
@@ -291,7 +290,11 @@ SEARCHER: Final = _table(
     _key("mode", _MODE),
     _key("max_rungs", _FROM_ONE),
     _key("bracket_rungs", ListOf(_FROM_ONE, "a list of numbers of rungs")),
-    elsewhere={"max_concurrent": "write max_concurrent_trials:", "goal": "write smaller_is_better:"},
+    elsewhere={
+        "max_concurrent": "write max_concurrent_trials:",
+        "goal": "write smaller_is_better:",
+        **FORMER_SEARCHER_KEYS,
+    },
 )
 
 DEVICE: Final = OneOf(
@@ -320,7 +323,7 @@ RESOURCES: Final = _table(
     _key("is_single_node", _TRUTH),
     _key("native_parallel", _TRUTH),
     _key("agent_label", _TEXT),
-    elsewhere={"slots": "an experiment has slots_per_trial:"},
+    _key("slots", _WHOLE),
 )
 
 _IMAGES: Final = OneOf(
@@ -466,6 +469,14 @@ INTEGRATIONS: Final = _table(
     ),
 )
 
+_BELOW_ANOTHER_KEY: Final = {
+    name: f"it is a key of {owner}:"
+    for owner, table in (("environment", ENVIRONMENT), ("resources", RESOURCES), ("searcher", SEARCHER))
+    for name in table.keys
+    if name != "name"
+}
+"""Keys that stand one level too high, and where they belong."""
+
 EXPERIMENT: Final = _table(
     "an experiment of Determined",
     _key("name", _TEXT),
@@ -555,7 +566,8 @@ EXPERIMENT: Final = _table(
         "framework": "this file is Determined's: it has entrypoint:",
         "search": "this file is Determined's: it has searcher:",
         "params": "this file is Determined's: it has hyperparameters:",
-        "batches_per_step": "it was removed in 0.12; scheduling_unit: replaced it",
+        "batches_per_step": "write scheduling_unit:",
+        **_BELOW_ANOTHER_KEY,
     },
 )
 
@@ -573,6 +585,9 @@ def is_by_device(root: MapNode) -> bool:
 
 def manifest_of(root: MapNode, findings: Findings, *, is_on_cpu: bool = False) -> MapNode:
     """Return the manifest that an experiment stands for; faults and what is left out go to ``findings``.
+
+    Its keys are those of 0.38: :func:`~workbench.manifest.builder.former_experiments.renewed` gives older ones their
+    names.
 
     With ``is_on_cpu`` its slots are processes on the CPU, for images and variables by device.
     """
@@ -1444,6 +1459,10 @@ def _name_what_is_left_out(root: MapNode, findings: Findings) -> None:
     for path, hint in _DEPRECATED.items():
         if path not in trained_by and (node := node_at(root, path)) is not None and plain(node) is not None:
             findings.warn(node.location, path, "is deprecated since 0.38 and has no effect here", hint)
+    if (node := node_at(root, "resources.slots")) is not None and plain(node) is not None:
+        path = "resources.slots"
+        problem = "has no effect on an experiment, whose trials have slots_per_trial: (1 without it)"
+        findings.warn(node.location, path, problem, f"write slots_per_trial: {plain(node)}, or leave it out")
     for path in _DEAD:
         if (node := node_at(root, path)) is not None and plain(node) is not None:
             findings.warn(node.location, path, "has no effect, as in Determined itself", "leave it out")

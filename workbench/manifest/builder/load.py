@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, TextIO
 
 from workbench.errors import ConfigError, FabricError, ManifestError, ManifestFault
 from workbench.manifest.builder import determined
+from workbench.manifest.builder.former_experiments import renewed
 from workbench.manifest.builder.job import build
 from workbench.manifest.builder.overlay import laid_over
 from workbench.manifest.builder.overrides import (
@@ -257,7 +258,7 @@ def _checked(root: Node | None, source: str, findings: Findings, *, is_on_cpu: b
         MANIFEST.read(root, "", findings)
         return None
     if determined.is_experiment(root):
-        root = determined.manifest_of(root, findings, is_on_cpu=is_on_cpu)
+        root = determined.manifest_of(renewed(root, findings), findings, is_on_cpu=is_on_cpu)
         return None if findings.faults else MANIFEST.canonical(root, "", findings)
     if recognised(root, findings):
         return None

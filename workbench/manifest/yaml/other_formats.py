@@ -66,6 +66,12 @@ FORMATS: Final = (
         _TASK_HINT,
     ),
     Format(
+        "a configuration policy of Determined",
+        frozenset(),
+        frozenset({"invariant_config", "constraints.priority_limit", "constraints.resources"}),
+        "write its invariant_config to a file and lay experiments over it: fabric run FILE --template policy.yaml",
+    ),
+    Format(
         "a values file of Determined's Helm chart",
         frozenset(),
         frozenset({"maxSlotsPerPod", "useNodePortForMaster", "enterpriseEdition", "determinedMasterConfig"}),

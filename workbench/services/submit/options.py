@@ -67,7 +67,7 @@ class RunOptions:
     results: str = ""
     """``PATH|URL``."""
     checkpoint: str = ""
-    """``JOB[@STEP]``: the checkpoint to begin with."""
+    """``JOB[@STEP]``, or the UUID of a checkpoint: what to begin with."""
     argv: tuple[str, ...] = ()
     """The client's command line, for the job's records."""
 

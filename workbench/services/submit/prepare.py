@@ -10,7 +10,8 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from workbench.errors import FabricError, InputMissing
+from workbench.errors import FabricError, InputMissing, UnknownName, UsageError
+from workbench.job import short_id
 from workbench.services.submit.options import (
     RunOptions,
     read_manifest,
@@ -223,12 +224,17 @@ def _prepare(
     )
     recorded["seed"] = loaded.spec.seed
     recorded |= _recorded_at(target, loaded.spec)
-    if options.checkpoint:
-        recorded["from"] = _initial_checkpoint(options.checkpoint, loaded.spec, target)
+    beginning, source_notes, source_warnings = _beginning(options, loaded.spec, target, launch=launch)
+    recorded |= beginning
     recorded["git"] = described = git.of(code)
     diff = without_credentials(str(described.pop("diff", "") or ""), inline)
     lacks = [text for each in every for text in each.warnings]
-    warnings = [*(str(fault) for fault in loaded.warnings), *credential_warnings, *lacks]
+    warnings = [
+        *(str(fault) for fault in loaded.warnings),
+        *source_warnings,
+        *credential_warnings,
+        *lacks,
+    ]
     if packed:
         warnings += [str(text) for text in packed.warnings]
         recorded["code"] = {"source": str(code), "files": packed.files, "size_bytes": packed.size_bytes}
@@ -240,7 +246,7 @@ def _prepare(
         secrets=secrets,
         diff=diff,
         notes=(
-            *(*alias_notes, *slot_notes, *hook_notes, *search_notes),
+            *(*alias_notes, *slot_notes, *hook_notes, *search_notes, *source_notes),
             *dict.fromkeys(note for each in every for note in each.notes),
             *begin_notes,
             *credential_notes,
@@ -296,11 +302,85 @@ def _recorded_at(target: TargetRef, spec: JobSpec) -> dict[str, Any]:
     return recorded
 
 
-def _initial_checkpoint(text: str, spec: JobSpec, target: TargetRef) -> dict[str, Any]:
-    """Return what a job records that begins with the checkpoint of ``run --from JOB[@STEP]``."""
-    from workbench.controller.runtime.initial_checkpoint import initial_checkpoint
-    from workbench.services.open_store import store_with
+def _beginning(
+    options: RunOptions, spec: JobSpec, target: TargetRef, *, launch: bool
+) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
+    """Return what a job records of the checkpoint that it begins with, and notes and warnings of it.
 
+    ``--from`` comes before what an experiment of Determined names; what that names and is not here is a warning of a
+    preview, as the file may be meant for another home.
+
+    Raises:
+        UsageError: there is no such checkpoint, or the new job cannot reach it.
+    """
+    if options.checkpoint:
+        return {"from": _initial_checkpoint(options.checkpoint, spec, target)}, (), ()
+    key, source = _source_of(spec)
+    if not key:
+        return {}, (), ()
+    try:
+        text = _job_with_number(source) if isinstance(source, int) else _uuid(source)
+        found = _initial_checkpoint(text, spec, target)
+    except FabricError as error:
+        refusal = UsageError(
+            f"{key}: {error.message}",
+            hint=f"--from JOB begins with a checkpoint that is here, --set {key}=null without one",
+        )
+        if launch:
+            raise refusal from None
+        return {}, (), (f"{refusal.message} ({refusal.hint})",)
+    what = f"the checkpoint {found['name']}" if found["name"] else "the checkpoints"
+    return {"from": found}, (f"it begins with {what} of {short_id(found['job'])}: {key}",), ()
+
+
+def _source_of(spec: JobSpec) -> tuple[str, str | int]:
+    """Return what an experiment of Determined begins with: the key, and a trial's number or a checkpoint's UUID."""
+    from workbench.manifest.builder.params import CONFIG_VARIABLE
+
+    searcher = json.loads(spec.env.get(CONFIG_VARIABLE, "{}")).get("searcher") or {}
+    for name in ("source_checkpoint_uuid", "source_trial_id"):
+        if searcher.get(name) is not None:
+            return f"searcher.{name}", searcher[name]
+    return "", ""
+
+
+def _uuid(text: str) -> str:
+    """Return the UUID of a checkpoint.
+
+    Raises:
+        UnknownName: it is none.
+    """
+    from workbench.controller.runtime.initial_checkpoint import is_uuid
+
+    if is_uuid(text):
+        return text
+    raise UnknownName(f"{text!r} is no UUID of a checkpoint")
+
+
+def _job_with_number(number: int) -> str:
+    """Return the job that code knows by this number.
+
+    Raises:
+        UnknownName: there is none.
+    """
+    from workbench.learner.determined_jobs import trial_number
+    from workbench.services.open_store import store_of
+
+    with store_of(str(number)) as store:
+        for (job_id,) in store.rows("SELECT id FROM jobs WHERE deleted_us IS NULL"):
+            if trial_number(job_id) == number:
+                return str(job_id)
+    raise UnknownName(f"no trial here has the number {number}")
+
+
+def _initial_checkpoint(text: str, spec: JobSpec, target: TargetRef) -> dict[str, Any]:
+    """Return what a job records that begins with the checkpoint of ``run --from JOB[@STEP]``, or ``--from UUID``."""
+    from workbench.controller.runtime.initial_checkpoint import initial_checkpoint, is_uuid, job_that_saved
+    from workbench.services.open_store import store_of, store_with
+
+    if is_uuid(text):
+        with store_of(text) as store:
+            return initial_checkpoint(store, job_that_saved(store, text), None, spec, target, name=text)
     name, _, step = text.rpartition("@")
     if not (name and step.isdigit()):
         name, step = text, ""

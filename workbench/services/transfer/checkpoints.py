@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from workbench.controller.runtime import job_checkpoints
+from workbench.controller.runtime.initial_checkpoint import is_uuid, job_that_saved
 from workbench.controller.runtime.job_checkpoints import Checkpoint as Checkpoint
 from workbench.controller.runtime.job_checkpoints import remove_checkpoints as remove_checkpoints
-from workbench.errors import AmbiguousName, InputMissing, UnknownName, UsageError
+from workbench.errors import InputMissing, UnknownName, UsageError
 from workbench.formats import iso
 from workbench.job import short_id
 from workbench.services.transfer.events import Report, TransferNotice, ignore
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
     from workbench.store.queries.experiments import ExperimentRow
-
-_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""What checkpoints of Determined's Core API are called."""
 
 _VALIDATION: Final = "validation/"
 """What a metric of Determined's searcher begins with here."""
@@ -127,8 +124,8 @@ def store_with_checkpoints(text: str, *, steers: bool = False) -> Iterator[tuple
     from workbench.store.queries.resolve import resolve_any
 
     with store_of(text, steers=steers) as store:
-        if _UUID.fullmatch(text):
-            yield store, CheckpointOwner(_job_that_saved(store, text), text)
+        if is_uuid(text):
+            yield store, CheckpointOwner(job_that_saved(store, text), text)
         else:
             yield store, CheckpointOwner(resolve_any(store, text))
 
@@ -136,25 +133,7 @@ def store_with_checkpoints(text: str, *, steers: bool = False) -> Iterator[tuple
 def names_of_checkpoints(text: str) -> list[str]:
     """Return the UUIDs of checkpoints with commas between them that a text is made of; none where it is another."""
     names = text.split(",")
-    return names if all(map(_UUID.fullmatch, names)) else []
-
-
-def _job_that_saved(store: Store, name: str) -> JobRow:
-    from workbench.store.queries.jobs import job
-
-    sql = "SELECT DISTINCT job_id FROM checkpoints WHERE substr(path, -37) = '/' || ?"
-    found = [row for (job_id,) in store.rows(sql, (name,)) if (row := job(store, job_id)) is not None]
-    rows = [row for row in found if row.deleted_us is None]
-    if len(rows) > 1:
-        ids = ", ".join(short_id(row.id) for row in rows)
-        raise AmbiguousName(
-            f"{name} is a checkpoint of several jobs: {ids}", hint="name the job, and --step N"
-        )
-    if rows:
-        return rows[0]
-    raise UnknownName(
-        f"no job has a checkpoint {name}", hint="`fabric checkpoint list JOB` has the names of a job's"
-    )
+    return names if all(map(is_uuid, names)) else []
 
 
 def checkpoints_of(store: Store, owner: CheckpointOwner, report: Report = ignore) -> list[JobCheckpoint]:
