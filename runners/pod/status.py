@@ -26,6 +26,8 @@ _NO_IMAGE: Final = (
     "not found",
     "denied",
     "unauthorized",
+    "401 Unauthorized",
+    "403 Forbidden",
     "manifest unknown",
     "authorization failed",
     "authentication required",
