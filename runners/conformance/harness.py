@@ -21,6 +21,7 @@ from runners.interface import (
     StopRequest,
 )
 from workbench.job import LearnerPhase, new_job_id
+from workbench.manifest.keys.credentials import taken_out
 from workbench.spec import Framework, JobSpec
 from workbench.values import dataclass
 
@@ -40,16 +41,19 @@ def request_of(
     code: tuple[str, str] = ("", ""),
     image: str = "",
     names: Sequence[str] = (),
+    location: Mapping[str, str] | None = None,
     **spec: Any,  # the fields of JobSpec
 ) -> LaunchRequest:
     """Return the request for a job's first attempt, or for ``attempt``.
 
-    ``code`` is the hash and the file of a snapshot, ``names`` are the secrets that the job uses.
+    ``code`` is the hash and the file of a snapshot, ``names`` are the secrets that the job uses, ``location`` is the
+    registry of its image with the login as a manifest has it.
     """
     spec.setdefault("secrets", tuple(names or secrets or ()))
     spec.setdefault("grace_seconds", 5.0)
     spec.setdefault("settle_seconds", 5.0)
-    made = JobSpec(name="conformance", framework=Framework(command=command, version=image), **spec)
+    framework = Framework(command=command, version=image, image_location=location or {})
+    made, login = taken_out(JobSpec(name="conformance", framework=framework, **spec))
     ref = attempt or AttemptRef(home, new_job_id(), 1, made.learners)
     environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
     return LaunchRequest(
@@ -59,7 +63,7 @@ def request_of(
         code_hash=code[0],
         code_file=code[1],
         recorded={"python": sys.executable, "environment": environment, **(recorded or {})},
-        secrets=secrets or {},
+        secrets={**(secrets or {}), **login},
     )
 
 

@@ -7,14 +7,25 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from runners.container.engine import Engine
-from runners.container.pull import client_of, docker_library, not_pulled, pull, streamed_from, with_patience
+from runners.container.pull import (
+    client_of,
+    docker_library,
+    engine_login,
+    not_pulled,
+    pull,
+    streamed_from,
+    with_patience,
+)
 from runners.interface import LaunchProgress, LaunchRequest
 from runners.shared.container_defaults import image_of
 from workbench.data.code.snapshot import unpack
 from workbench.errors import BackendUnreachable, FabricError, LaunchRefused
+
+if TYPE_CHECKING:
+    from docker.api.client import APIClient
 
 LABEL: Final = "fabric.build"
 BUILD_SECONDS: Final = 3600.0
@@ -24,6 +35,8 @@ SHOWN_LINES: Final = 12
 _NO_BASE: Final = (
     "pull access denied",
     "manifest unknown",
+    "unauthorized",
+    "no basic auth credentials",
     "no such host",
     "connection refused",
     "i/o timeout",
@@ -63,6 +76,7 @@ def _build(engine: Engine, request: LaunchRequest, context: Path, tag: str, prog
 
     build = request.spec.build
     assert build is not None
+    login = engine_login(engine, request)
     engine.ask("GET", "_ping")  # so that a missing engine is reported by our error, not the library's
     progress(f"builds the image by {build.dockerfile}", stage="preparing")
     try:
@@ -70,7 +84,7 @@ def _build(engine: Engine, request: LaunchRequest, context: Path, tag: str, prog
             streamed_from(engine),
             closing(client_of(engine, timeout_seconds=BUILD_SECONDS)) as client,
             closing(
-                client.build(
+                _with_login(client, login).build(
                     path=str(context),
                     dockerfile=build.dockerfile,
                     buildargs=dict(build.args),
@@ -84,19 +98,28 @@ def _build(engine: Engine, request: LaunchRequest, context: Path, tag: str, prog
                 )
             ) as lines,
         ):
-            _report_build(lines, build.dockerfile, progress)
+            _report_build(lines, request, progress)
     except APIError as error:
-        raise _refused(build.dockerfile, str(error.explanation or error), []) from error
+        raise _refused(request, str(error.explanation or error), []) from error
     except (DockerException, OSError) as error:
         raise BackendUnreachable(f"The container engine gave up building the image: {error}.") from error
 
 
-def _report_build(lines: Iterable[Mapping[str, Any]], dockerfile: str, progress: LaunchProgress) -> None:
+def _with_login(client: APIClient, login: Mapping[str, str] | None) -> APIClient:
+    """Return a client that sends a login along with those of the user's Docker configuration."""
+    if login is not None:
+        client._auth_configs.add_auth(login["serveraddress"], dict(login))
+    return client
+
+
+def _report_build(
+    lines: Iterable[Mapping[str, Any]], request: LaunchRequest, progress: LaunchProgress
+) -> None:
     """Report the steps of a build until it ends."""
     log_lines: list[str] = []
     for line in lines:
         if "error" in line:
-            raise _refused(dockerfile, str(line["error"]), log_lines)
+            raise _refused(request, str(line["error"]), log_lines)
         for text in str(line.get("stream") or "").splitlines():
             if text.strip():
                 log_lines.append(text.strip())
@@ -105,10 +128,11 @@ def _report_build(lines: Iterable[Mapping[str, Any]], dockerfile: str, progress:
                 progress(f"builds the image: {text.strip()}", stage="preparing")
 
 
-def _refused(dockerfile: str, error: str, log_lines: list[str]) -> FabricError:
+def _refused(request: LaunchRequest, error: str, log_lines: list[str]) -> FabricError:
     text = error.strip().rstrip(".")
+    dockerfile = request.spec.build.dockerfile if request.spec.build else ""
     if any(reason in text.lower() for reason in _NO_BASE):
-        return not_pulled(f"of {dockerfile}", text)
+        return not_pulled(f"of {dockerfile}", text, request)
     return LaunchRefused(
         f"The image cannot be built by {dockerfile}: {text}.", hint="\n".join(log_lines), code="C205"
     )

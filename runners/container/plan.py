@@ -30,6 +30,7 @@ from runners.shared.data_stores import refusals as stores_refused
 from runners.shared.environment import CHOSEN, job_folders
 from runners.shared.host_facts import HostFacts
 from runners.shared.launch_document import LearnerLaunch, check_memory, metrics_document, preemption_document
+from runners.shared.registry_login import learner_secrets
 from runners.shared.unsupported import not_built
 from workbench.errors import LaunchRefused
 from workbench.job import attempt_stem, learner_name
@@ -245,7 +246,7 @@ def launch_document(request: LaunchRequest, learner: int, site: HostFacts) -> Le
         shell="sh",
         cwd=str(folder.learner(learner).path),
         env=environment,
-        secrets_file=CHOSEN if spec.secrets or request.secrets or stores else None,
+        secrets_file=CHOSEN if spec.secrets or learner_secrets(request) or stores else None,
         attempt_dir=str(folder.path),
         log_dir=str(folder.logs),
         slots=[CHOSEN] * spec.gpus,
@@ -275,6 +276,6 @@ def _mounts(request: LaunchRequest, learner: int, site: HostFacts) -> list[dict[
     ]
     if request.spec.python == "requirements":
         mounts.append(bind(CHOSEN, ENVIRONMENT, read_only=True))
-    if request.spec.secrets or request.secrets:
+    if request.spec.secrets or learner_secrets(request):
         mounts.append(bind(CHOSEN, SECRETS, read_only=True))
     return mounts

@@ -1,4 +1,4 @@
-"""Pulls images with the logins of the user's Docker configuration, and reports progress."""
+"""Pulls images with the login of the job, or those of the user's Docker configuration, and reports progress."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from runners.container.engine import Engine
 from runners.interface import LaunchProgress, LaunchRequest
+from runners.shared.registry_login import LOGIN_HINT, has_login, login_of
 from workbench.errors import BackendUnreachable, FabricError, LaunchRefused, RunnerError
 from workbench.formats import size
+from workbench.manifest.keys.credentials import LOCATION
 
 if TYPE_CHECKING:
     import types
@@ -142,13 +144,12 @@ def _pull_once(engine: Engine, reference: str, request: LaunchRequest, progress:
     from docker.errors import APIError, DockerException
     from docker.utils import parse_repository_tag
 
+    login = engine_login(engine, request)
     engine.ask("GET", "_ping")  # so that a missing engine is reported by our error, not the library's
     progress(f"pulls {reference}", stage="preparing")
     repository, tag = parse_repository_tag(reference)
     layers = Layers(reference, progress)
     try:
-        token = str(request.spec.framework.image_location.get("access_token") or "")
-        login = {"username": "token", "password": token} if token and not token.startswith("$") else None
         with (
             streamed_from(engine),
             closing(client_of(engine)) as client,
@@ -158,12 +159,30 @@ def _pull_once(engine: Engine, reference: str, request: LaunchRequest, progress:
         ):
             for line in lines:
                 if "error" in line:
-                    raise not_pulled(reference, str(line["error"]))
+                    raise not_pulled(reference, str(line["error"]), request)
                 layers.update(line)
     except APIError as error:
-        raise not_pulled(reference, str(error.explanation or error)) from error
+        raise not_pulled(reference, str(error.explanation or error), request) from error
     except (DockerException, OSError) as error:
-        raise not_pulled(reference, str(error)) from error
+        raise not_pulled(reference, str(error), request) from error
+
+
+def engine_login(engine: Engine, request: LaunchRequest) -> dict[str, str] | None:
+    """Return the login of a job as the engine's API takes it; None leaves it to the user's Docker configuration.
+
+    Raises:
+        LaunchRefused: a credential has no value (C103), or the engine takes no such token (C104).
+    """
+    login = login_of(request)
+    if login is None:
+        return None
+    if login.registry_token and engine.is_podman:
+        raise LaunchRefused(
+            f"podman takes no {LOCATION}registry_token.",
+            hint="Write username: and password:, or identity_token: in its stead.",
+            code="C104",
+        )
+    return login.to_engine()
 
 
 class Layers:
@@ -191,8 +210,8 @@ class Layers:
             self._progress(f"pulls {self._reference}: {done} of {whole}", stage="preparing")
 
 
-def not_pulled(reference: str, error: str) -> FabricError:
-    """Return the error for an image, or a base image, that was not pulled."""
+def not_pulled(reference: str, error: str, request: LaunchRequest) -> FabricError:
+    """Return the error for an image, or a base image, of a job that was not pulled."""
     text = error.strip().rstrip(".")
     low = text.lower()
     if any(word in low for word in ("no such host", "timeout", "connection refused", "unreachable", "i/o")):
@@ -203,7 +222,9 @@ def not_pulled(reference: str, error: str) -> FabricError:
     if any(word in low for word in ("denied", "unauthorized", "authentication", "credentials", "forbidden")):
         return LaunchRefused(
             f"The image {reference} cannot be pulled: there is none of that name, or you have no right to it.",
-            hint="Check its name, or log in to its registry: docker login",
+            hint=LOGIN_HINT
+            if has_login(request)
+            else "Check its name, or log in to its registry: docker login, or framework.image_location of the manifest",
             code="S103",
         )
     return LaunchRefused(

@@ -25,7 +25,7 @@ from runners.interface import LaunchPlan, LaunchProgress, LaunchRequest
 from runners.pod.admission import UnschedulablePods, check
 from runners.pod.names import as_owner, is_same, stem_of
 from runners.pod.options import options_for
-from runners.pod.plan import AGENT, PROGRAM, refusals, streamed_parts
+from runners.pod.plan import AGENT, DOCKER_CONFIG, PROGRAM, refusals, streamed_parts
 from runners.pod.sh_agent import keep_pod_config, scripts
 from runners.pod.status import begun, failed_gang, is_finished, is_preparing, verdict_of, waits
 from runners.pod.stop import remove_attempt
@@ -42,6 +42,7 @@ from runners.pod.watch import ClusterCache
 from runners.shared.environment import CHOSEN
 from runners.shared.launch_document import check_secrets, check_supported
 from runners.shared.launch_line import LinePosition
+from runners.shared.registry_login import learner_secrets, login_of
 from workbench.errors import InputMissing, LaunchRefused, RightsMissing, RunnerError, SlotsBusy, TryAgain
 from workbench.learner.boot.sh_launch import render_secrets
 from workbench.learner.pod import config
@@ -157,6 +158,7 @@ class PodLaunch:
         check_supported(refusals(self._request, self._options))
         check_secrets(self._request)
         secret_values(self._request)
+        login_of(self._request)
         if self._request.code_file and not Path(self._request.code_file).is_file():
             raise InputMissing(f"The job's code {self._request.code_file} is gone.")
         sends = streamed_parts(self._pod_config()) & _REFUSED.keys()
@@ -261,6 +263,9 @@ class PodLaunch:
                 content[name] = json.dumps(secret_values(self._request)).encode()
             elif name == "secrets.sh":
                 content[name] = self._exports()
+            elif name == DOCKER_CONFIG:
+                login = login_of(self._request)
+                content[name] = json.dumps(login.to_docker_config() if login else {}).encode()
             elif text == AGENT:
                 content[name] = agent_archive().read_bytes()
             elif text == PROGRAM:
@@ -276,7 +281,7 @@ class PodLaunch:
 
     def _exports(self) -> bytes:
         try:
-            return render_secrets(self._request.secrets).encode()
+            return render_secrets(learner_secrets(self._request)).encode()
         except ValueError as error:
             raise LaunchRefused(f"The secrets cannot be passed to the job: {error}.", code="C103") from error
 

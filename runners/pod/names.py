@@ -24,6 +24,9 @@ QUEUE_PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 GPU_TYPE: Final = "nvidia.com/gpu.product"
 """The label of nodes with their GPU type, unless ``gpu_types`` is configured."""
 
+LOGIN_SUFFIX: Final = "-login"
+"""What the name of the Secret with a job's login ends with, after that of its Job."""
+
 PREPARE: Final = "prepare"
 SIDE_CAR: Final = "journal"
 LEARNER: Final = "learner"
@@ -53,6 +56,11 @@ def given_name(attempt: AttemptRef) -> str:
 def secrets_name(attempt: AttemptRef) -> str:
     """Return the name of the Secret with the job's own secrets."""
     return f"{stem_of(attempt)}-secrets"
+
+
+def login_name(attempt: AttemptRef) -> str:
+    """Return the name of the Secret with the job's own login to the registry of its image."""
+    return f"{stem_of(attempt)}{LOGIN_SUFFIX}"
 
 
 def claim_name(job_id: str) -> str:

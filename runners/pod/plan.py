@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from runners.interface import LaunchPlan, LaunchRequest, LearnerPlan
-from runners.pod.names import AWAITS, PREPARE, SIDE_CAR, claim_name, given_name, labels, secrets_name, stem_of
+from runners.pod.names import (
+    AWAITS,
+    PREPARE,
+    SIDE_CAR,
+    claim_name,
+    given_name,
+    labels,
+    login_name,
+    secrets_name,
+    stem_of,
+)
 from runners.pod.options import REST_BYTES, UNREAD_SECONDS, PodOptions
 from runners.pod.sh_agent import sh_agent_texts
 from runners.pod.stores import pod_refusals, pod_retention, pod_stores, secret_names, store_notes
@@ -18,16 +28,21 @@ from runners.shared.capabilities import POD
 from runners.shared.container_defaults import image_of
 from runners.shared.environment import CHOSEN
 from runners.shared.launch_document import LearnerLaunch, metrics_document
+from runners.shared.registry_login import address_of, has_login
 from runners.shared.unsupported import not_built
 from workbench import formats
 from workbench.errors import LaunchRefused
 from workbench.job import learner_name
 from workbench.learner.host.machine import INSTALLERS
 from workbench.learner.pod import config
+from workbench.manifest.keys.credentials import LOCATION
 from workbench.spec import DEFAULT_WEIGHT
 
 SECRET_BYTES: Final = 900_000
 """The size limit for the content of one Secret; the API's own limit is slightly higher."""
+
+DOCKER_CONFIG: Final = ".dockerconfigjson"
+"""The one file in a Secret with the logins of registries."""
 
 CLAIMED: Final = ("claim", "owned")
 """The kinds of volumes that keep a job's results from one attempt to the next."""
@@ -194,6 +209,9 @@ def _objects(request: LaunchRequest, options: PodOptions, results: ResultVolume)
     if names := secret_names(request):
         values = json.dumps({name: f"<secret {name}>" for name in names})
         yield _secret(secrets_name(attempt), named, {"secrets.json": values, "secrets.sh": "<the same>"})
+    if has_login(request):
+        content = {DOCKER_CONFIG: f"<the login to {address_of(request)}>"}
+        yield {**_secret(login_name(attempt), named, content), "type": "kubernetes.io/dockerconfigjson"}
     yield {
         "apiVersion": "v1",
         "kind": "Service",
@@ -224,7 +242,17 @@ def refusals(request: LaunchRequest, options: PodOptions) -> list[str]:
         *not_built(request.spec, "pod", POD, has_priority_classes=bool(options.priority_classes)),
         *pod_refusals(request, options),
         *patch_refusals(options.job_patch),
+        *_login_refusals(request),
     ]
+
+
+def _login_refusals(request: LaunchRequest) -> Iterator[str]:
+    for key in ("identity_token", "registry_token"):
+        if request.spec.framework.image_location.get(key):
+            yield (
+                f"{LOCATION}{key} cannot be used in a cluster, whose nodes log in by a user name and a password; write"
+                " username: and password:"
+            )
 
 
 def warnings_of(request: LaunchRequest, options: PodOptions) -> Iterator[str]:

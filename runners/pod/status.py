@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from runners.interface import LearnerRef, LearnerStatus
-from runners.pod.names import AWAITS, LEARNER, PREPARE, QUEUE, SIDE_CAR, VERDICT
+from runners.pod.names import AWAITS, LEARNER, LOGIN_SUFFIX, PREPARE, QUEUE, SIDE_CAR, VERDICT
+from runners.shared.registry_login import LOGIN_HINT
 from workbench.job import LearnerPhase, Reason
 from workbench.learner.pod.config import BY_CLUSTER, EXIT_GANG
 
@@ -25,6 +26,8 @@ _NO_IMAGE: Final = (
     "not found",
     "denied",
     "unauthorized",
+    "401 Unauthorized",
+    "403 Forbidden",
     "manifest unknown",
     "authorization failed",
     "authentication required",
@@ -130,6 +133,8 @@ def unrecoverable(pod: Pod) -> Reason | None:
         if reason in IMAGE_REASONS and any(word in f"{reason} {message}" for word in _NO_IMAGE):
             image = str(container.get("image") or _image_of(pod))
             hint = "check its name, and what may pull it: image_pull_secrets of the backend"
+            if _has_login(pod):
+                hint = LOGIN_HINT[0].lower() + LOGIN_HINT[1:].rstrip(".")
             if reason == "ErrImageNeverPull":
                 hint = "load it onto the nodes, or let it be pulled: --set image_pull=missing"
             return Reason(f"the image {image} cannot be pulled: {_short(message or reason)}", "S103", hint)
@@ -144,6 +149,12 @@ def unrecoverable(pod: Pod) -> Reason | None:
                     "take an image that has a shell",
                 )
     return None
+
+
+def _has_login(pod: Pod) -> bool:
+    """Say whether a pod's job has a login of its own to the registry of its image."""
+    named = (str(one.get("name")) for one in pod["spec"].get("imagePullSecrets") or ())
+    return any(name == f"{pod['spec'].get('subdomain')}{LOGIN_SUFFIX}" for name in named)
 
 
 def waits_for_image(pod: Pod) -> Reason | None:

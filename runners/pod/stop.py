@@ -22,6 +22,7 @@ from runners.pod.names import (
     claim_name,
     given_name,
     is_same,
+    login_name,
     secrets_name,
     selector,
     stem_of,
@@ -286,11 +287,11 @@ def delete_secrets(cluster: Cluster, attempt: AttemptRef) -> Mapping[str, Any] |
     job = cluster.read("Job", stem_of(attempt))
     if job is None or not is_same(job, attempt) or job["metadata"].get("deletionTimestamp"):
         return None  # what belongs to it goes with it
-    for volume in job["spec"]["template"]["spec"].get("volumes") or ():
-        if (name := (volume.get("secret") or {}).get("secretName")) in (
-            given_name(attempt),
-            secrets_name(attempt),
-        ):
+    pod = job["spec"]["template"]["spec"]
+    named = [(volume.get("secret") or {}).get("secretName") for volume in pod.get("volumes") or ()]
+    named += [one.get("name") for one in pod.get("imagePullSecrets") or ()]
+    for name in (given_name(attempt), secrets_name(attempt), login_name(attempt)):
+        if name in named:
             with contextlib.suppress(Conflict):
                 cluster.delete("Secret", name)
     return job
@@ -301,6 +302,7 @@ def _named_objects(attempt: AttemptRef) -> tuple[tuple[str, str], ...]:
     return (
         ("Secret", given_name(attempt)),
         ("Secret", secrets_name(attempt)),
+        ("Secret", login_name(attempt)),
         ("Service", stem_of(attempt)),
     )
 

@@ -23,6 +23,7 @@ from runners.shared.data_stores import (
 )
 from runners.shared.data_stores import refusals as of_stores
 from runners.shared.host_facts import HostFacts
+from runners.shared.registry_login import learner_secrets
 from runners.shared.store_setup import CACHE_BYTES, PATIENCE, remotes_text
 from workbench.data.stores.model import JobDataStore
 from workbench.learner.pod import config
@@ -119,14 +120,14 @@ def secret_values(request: LaunchRequest) -> dict[str, str]:
         LaunchRefused: a credential has no value.
     """
     if not pod_stores(request):
-        return dict(request.secrets)
-    return {**request.secrets, REMOTES: remotes_text(request, POD_FACTS)}
+        return dict(learner_secrets(request))
+    return {**learner_secrets(request), REMOTES: remotes_text(request, POD_FACTS)}
 
 
 def secret_names(request: LaunchRequest) -> list[str]:
     """Return the names in the job's Secret; empty if it needs none."""
     stores = [REMOTES] if pod_stores(request) else []
-    return sorted({*request.spec.secrets, *request.secrets, *stores})
+    return sorted({*request.spec.secrets, *learner_secrets(request), *stores})
 
 
 def pod_refusals(request: LaunchRequest, options: PodOptions) -> Iterator[str]:

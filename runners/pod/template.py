@@ -19,6 +19,7 @@ from runners.pod.names import (
     claim_name,
     given_name,
     labels,
+    login_name,
     secrets_name,
     stem_of,
 )
@@ -41,6 +42,7 @@ from runners.shared.environment import (
     submitted_proxies,
     tracking_defaults,
 )
+from runners.shared.registry_login import has_login
 from workbench.learner.pod import config
 from workbench.values import dataclass
 
@@ -154,8 +156,9 @@ def template(request: LaunchRequest, options: PodOptions, results: ResultVolume)
     }
     if options.service_account:
         pod["serviceAccountName"] = options.service_account
-    if options.image_pull_secrets:
-        pod["imagePullSecrets"] = [{"name": name} for name in options.image_pull_secrets]
+    own_login = (login_name(request.attempt),) if has_login(request) else ()
+    if names := (*own_login, *options.image_pull_secrets):
+        pod["imagePullSecrets"] = [{"name": name} for name in names]
     if options.priority_class:
         pod["priorityClassName"] = options.priority_class
     if selector := {**options.node_selector, **gpu_labels(options, spec.gpu_type if spec.gpus else "")}:

@@ -22,6 +22,7 @@ from runners.shared.environment import CHOSEN, job_folders, learner_environment,
 from runners.shared.host_facts import HostFacts
 from runners.shared.interpreters import Interpreter
 from runners.shared.launch_document import LearnerLaunch, check_memory, metrics_document, preemption_document
+from runners.shared.registry_login import learner_secrets
 from runners.shared.unsupported import not_built
 from workbench.job import learner_name
 
@@ -169,7 +170,7 @@ def launch_document(
         shell="bash",
         cwd=environment["MODEL_DIR"],
         env=environment,
-        secrets_file=CHOSEN if spec.secrets or request.secrets or stores else None,
+        secrets_file=CHOSEN if spec.secrets or learner_secrets(request) or stores else None,
         attempt_dir=str(folder.path),
         log_dir=str(folder.logs),
         memory_bytes=spec.memory_bytes,

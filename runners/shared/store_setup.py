@@ -20,6 +20,7 @@ from backends.contract.host import Host
 from runners.interface import LaunchRequest
 from runners.shared.data_stores import refusals, used_remotes
 from runners.shared.host_facts import HostFacts
+from runners.shared.registry_login import learner_secrets
 from workbench.data.stores.model import JobDataStore, remote_of, stores_of
 from workbench.data.stores.rclone import VERSION_MIN, find_rclone, parse_version
 from workbench.errors import InputMissing, LaunchRefused, RunnerError
@@ -80,8 +81,8 @@ def with_stores(
 def secrets_with(request: LaunchRequest, site: HostFacts) -> dict[str, str]:
     """Return the content of a learner's file of secrets: the job's secrets and rclone's configuration."""
     if not used_remotes(request, site):
-        return dict(request.secrets)
-    return {**request.secrets, REMOTES: remotes_text(request, site)}
+        return dict(learner_secrets(request))
+    return {**learner_secrets(request), REMOTES: remotes_text(request, site)}
 
 
 def remotes_text(request: LaunchRequest, site: HostFacts) -> str:

@@ -15,6 +15,7 @@ import pytest
 from tests.screens.test_real_terminal import TMUX, Terminal
 from tests.support.command import EXECUTABLE, Fabric
 from tests.support.images import BUSYBOX, ensure_images, why_not
+from tests.support.registry import USER, auth_of, registry_of
 from tests.support.store_servers import KEY, SECRET, Server, serving
 from tests.support.waiting import until
 from workbench.data.stores.rclone import find_rclone
@@ -135,7 +136,7 @@ def inspected() -> bytes:
 
 
 @contextlib.contextmanager
-def looking() -> Iterator[list[bytes]]:
+def looking(canaries: Mask = CANARIES) -> Iterator[list[bytes]]:
     """Look at processes all the time, and at containers now and then; return what showed a secret."""
     found: list[bytes] = []
     over = threading.Event()
@@ -144,7 +145,7 @@ def looking() -> Iterator[list[bytes]]:
         turn = 0
         while not over.wait(0.02):
             seen = process_list() + (inspected() if turn % 20 == 0 else b"")
-            if CANARIES.spans(seen):
+            if canaries.spans(seen):
                 found.append(seen)
             turn += 1
         assert turn
@@ -342,3 +343,86 @@ def test_the_keys_of_an_experiments_storage_are_nowhere_but_in_the_files_of_secr
     for each in jobs():
         stored = s3.folder / "tf_trained_model/of/trials" / each / "_checkpoints"
         assert [path.read_text() for path in stored.glob("*/state")] == ["2"]
+
+
+LOGIN = "canary+login/0816 hush"
+OF_REGISTRY = {
+    "manifest": """\
+name: canary
+framework:
+  name: custom
+  version: {image}
+  command: env; echo ready
+  image_location: {{username: {user}, password: "{login}"}}
+""",
+    "experiment": """\
+name: canary
+entrypoint: env; echo ready
+searcher: {{name: single, metric: loss}}
+resources: {{slots_per_trial: 0}}
+environment:
+  image: {image}
+  registry_auth: {{username: {user}, password: "{login}", serveraddress: "http://{address}"}}
+""",
+    "auth": """\
+name: canary
+entrypoint: env; echo ready
+searcher: {{name: single, metric: loss}}
+resources: {{slots_per_trial: 0}}
+environment: {{image: "{image}", registry_auth: {{auth: {auth}}}}}
+""",
+}
+
+
+@pytest.mark.parametrize("kind", list(OF_REGISTRY))
+@pytest.mark.parametrize("runner", ["container"], indirect=True)
+def test_a_login_to_a_registry_is_nowhere_but_in_the_file_of_secrets(
+    fabric: Fabric, home: Home, clean_environment: Path, runner: str, kind: str
+) -> None:
+    canaries = Mask([LOGIN, auth_of(USER, LOGIN)])
+    manifest = fabric.folder / "manifest.yml"
+    with registry_of(BUSYBOX, password=LOGIN) as registry, looking(canaries) as shown:
+        keys = {"address": registry.address, "user": USER, "login": LOGIN, "auth": auth_of(USER, LOGIN)}
+        manifest.write_text(OF_REGISTRY[kind].format(image=registry.image, **keys))
+        ran = [
+            fabric(*args, "manifest.yml", "--runner", runner)
+            for args in (["plan"], ["plan", "--native"], ["plan", "--json"], ["run"])
+        ]
+        assert "ready" in ran[-1].stdout
+        job_id = fabric.json("list", "--json")[0]["id"]
+        ran += [fabric(*args, "manifest.yml") for args in (["validate"],)]
+        if kind != "manifest":
+            ran.append(fabric("convert", "manifest.yml"))
+            assert "${REGISTRY_" in ran[-1].stdout
+        ran += [
+            fabric(words[0], job_id, *words[1:])
+            for words in (
+                ["show"],
+                ["show", "--json"],
+                ["show", "--origin"],
+                ["show", "--manifest"],
+                ["logs"],
+            )
+        ]
+        subprocess.run(["docker", "rmi", "-f", registry.image], check=True, capture_output=True)
+        ran.append(fabric("rerun", job_id))
+        assert "ready" in ran[-1].stdout
+        again = fabric.json("list", "--json")[0]["id"]
+        wrong = (
+            manifest.read_text().replace(LOGIN, "wrong").replace(auth_of(USER, LOGIN), auth_of(USER, "wrong"))
+        )
+        subprocess.run(["docker", "rmi", "-f", registry.image], check=True, capture_output=True)
+        refused = fabric("run", "-", input=wrong, expect=75)
+
+    assert "framework.image_location" in refused.stderr
+    assert shown == []
+    for one in ran:
+        assert canaries.spans(f"{one.stdout}{one.stderr}".encode()) == [], one.args
+    kept = {home.secrets / f"{each}.json" for each in (job_id, again)}
+    assert set(files_with(canaries, clean_environment)) == {manifest, *kept}
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in kept)
+
+    fabric("delete", job_id, again, "--yes")
+
+    until(lambda: not any(path.exists() for path in kept), "the secrets to be dropped")
+    assert files_with(canaries, clean_environment) == [manifest]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.containers.newer_engine import newer_engine
-from tests.containers.registry import registry_of
 from tests.support.command import Fabric
 from tests.support.images import BUSYBOX
+from tests.support.registry import registry_of
 from tests.support.waiting import until
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from runners.conformance.harness import LaunchLines
+from runners.conformance.harness import LaunchLines, request_of
 from runners.container import pull
 from runners.container.pull import Layers
-from tests.containers.registry import docker_config, registry_of
-from tests.support.engine import MakeJob
+from tests.support.engine import HOME, MakeJob
 from tests.support.images import BUSYBOX
 from tests.support.ports import free_port
+from tests.support.registry import docker_config, registry_of
 from workbench.errors import LaunchRefused
 from workbench.paths import Home
 
@@ -65,7 +65,8 @@ def test_a_registry_that_cannot_be_reached_is_tried_again_and_the_job_refused_in
 
 def test_a_registry_that_comes_back_is_pulled_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pull, "FIRST_PAUSE_SECONDS", 0.01)
-    answers = iter([pull.not_pulled("image", "dial tcp: connection refused"), None])
+    request = request_of("true", home=HOME, image="image")
+    answers = iter([pull.not_pulled("image", "dial tcp: connection refused", request), None])
 
     def try_once() -> None:
         if error := next(answers):

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers.registry import docker_config, registry_of
 from tests.containers.test_handed_over import (
     CANARY,
     CONTAINER,
@@ -27,6 +26,7 @@ from tests.stubs import pretend
 from tests.support.controllers import alive, answers, kill, log_of
 from tests.support.images import BUSYBOX, DEBIAN, USER
 from tests.support.real_jobs import PROCESS, Ground
+from tests.support.registry import docker_config, registry_of
 from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
 from workbench.data.code.snapshot import take_snapshot

@@ -115,7 +115,9 @@ def container_acts(options: dict[str, Any]) -> list[str]:
         pytest.param(1, {}, id="plain"),
         pytest.param(9, {"env": {"MINE": "learner-a9", "MASTER_ADDR": "x"}}, id="from attempt 9 to 10"),
         pytest.param(1, {"gpus": 2, "cpus": 1.0, "memory_bytes": 1 << 30, "ports": (8080,)}, id="limits"),
-        pytest.param(1, {"setup": "pip list", "secrets": ("TOKEN",), "python": "requirements"}, id="setup"),
+        pytest.param(
+            1, {"setup": "pip list", "secrets": {"TOKEN": "t"}, "python": "requirements"}, id="setup"
+        ),
         pytest.param(1, {"data_stores": (S3,)}, id="a store"),
         pytest.param(1, {"checkpoints": Checkpoints(keep_last=2)}, id="retention"),
         pytest.param(1, {"bind_mounts": (BindMount("/tmp", "in"),)}, id="bind mounts"),

@@ -22,6 +22,7 @@ from workbench.controller.client.requests import ask
 from workbench.controller.client.submission import Submission, submit
 from workbench.errors import UnknownName
 from workbench.job import TERMINAL, State
+from workbench.manifest.keys.credentials import taken_out
 from workbench.paths import Home, LearnerFolder
 from workbench.spec import Framework, JobSpec
 from workbench.store.db.database import Store, home_uuid
@@ -59,8 +60,9 @@ class Ground:
         code_hash = keys.pop("code_hash", "")
         more = keys.pop("recorded", {})
         keys.setdefault("max_platform_restarts", 0)
-        framework = Framework(version=keys.pop("image", ""), command=command)
-        spec = JobSpec(name="test", framework=framework, secrets=tuple(secrets), **keys)
+        location = keys.pop("location", {})
+        framework = Framework(version=keys.pop("image", ""), command=command, image_location=location)
+        spec, login = taken_out(JobSpec(name="test", framework=framework, secrets=tuple(secrets), **keys))
         recorded = {"python": sys.executable, "environment": {"PATH": os.environ["PATH"]}, **more}
         submission = Submission(
             spec=spec,
@@ -69,7 +71,7 @@ class Ground:
             target=target,
             code_hash=code_hash,
             recorded=recorded,
-            secrets=secrets,
+            secrets={**secrets, **login},
         )
         return submit(self.store, submission, origin="test").id
 

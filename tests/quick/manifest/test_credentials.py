@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.quick.manifest.support import SMALL, loaded
+from tests.quick.manifest.support import SMALL, faults_of, loaded
+from workbench.manifest.keys.credentials import needed_by
 from workbench.spec import spec_to_json
 
 TEXT = """\
@@ -68,3 +69,78 @@ def test_the_name_of_a_secret_stays_in_the_text_and_its_place_in_the_spec() -> N
     assert found.credentials["data_stores.0.connection.password"] == "${S3_KEY}"
     assert found.credentials["data_stores.0.connection.user_name"] == "${S3_USER}"
     assert found.spec.data_stores[0].connection["user_name"] == "${secret:data_stores.0.connection.user_name}"
+
+
+LOGIN = """\
+name: small
+framework:
+  name: custom
+  version: r.example.com/team/image:1
+  command: python train.py
+  image_location: {LOGIN}
+"""
+
+
+@pytest.mark.parametrize(
+    ("login", "key"),
+    [
+        ("{username: me, password: hunter2}", "password"),
+        ("{username: me, access_token: hunter2}", "access_token"),
+        ("{auth: hunter2}", "auth"),
+        ("{username: me, identity_token: hunter2}", "identity_token"),
+        ("{identitytoken: hunter2}", "identity_token"),
+        ("{registry_token: hunter2}", "registry_token"),
+        ("{registrytoken: hunter2}", "registry_token"),
+    ],
+)
+@pytest.mark.parametrize("name", ["image_location", "imagelocation"])
+def test_a_login_to_the_images_registry_is_in_nothing_that_is_kept(login: str, key: str, name: str) -> None:
+    text = LOGIN.replace("image_location", name).replace("{LOGIN}", login)
+
+    found = loaded(text)
+
+    assert "hunter2" not in found.text + str(spec_to_json(found.spec)) + str(found.origins) + repr(found)
+    path = f"framework.image_location.{key}"
+    assert found.credentials == {path: "hunter2"}
+    assert found.spec.framework.image_location[key] == f"${{secret:{path}}}"
+    assert needed_by(found.spec) == [path]
+    assert loaded(found.text).spec == found.spec
+
+
+def test_a_user_of_a_registry_may_be_a_secret_as_that_of_a_store_may() -> None:
+    found = loaded(
+        LOGIN.replace("{LOGIN}", "{username: '${REGISTRY_USER}', password: '${REGISTRY_PASSWORD}'}")
+    )
+
+    assert "${REGISTRY_USER}" in found.text
+    assert found.credentials == {
+        "framework.image_location.username": "${REGISTRY_USER}",
+        "framework.image_location.password": "${REGISTRY_PASSWORD}",
+    }
+    assert "REGISTRY" not in str(found.spec.framework.image_location)
+
+
+@pytest.mark.parametrize(
+    ("login", "problem"),
+    [
+        ("{username: me}", "framework.image_location.username: has no password"),
+        ("{password: hunter2}", "framework.image_location.password: has no user"),
+        ("{username: me, password: a, access_token: b}", "access_token: stands beside password"),
+        ("{username: me, password: a, auth: b}", "auth: stands beside password"),
+        ("{auth: a, registry_token: b}", "registry_token: stands beside auth"),
+    ],
+)
+def test_half_a_login_and_two_logins_are_refused(login: str, problem: str) -> None:
+    (fault,) = faults_of(LOGIN.replace("{LOGIN}", login))
+
+    assert problem in str(fault)
+
+
+def test_a_login_for_a_build_names_its_registry() -> None:
+    text = (
+        LOGIN.replace("  name: custom\n  version: r.example.com/team/image:1\n", "") + "build: Dockerfile\n"
+    )
+    without, named = "{access_token: t}", "{registry: r.example.com, access_token: t}"
+
+    assert "is a login without the registry" in str(loaded(text.replace("{LOGIN}", without)).warnings)
+    assert loaded(text.replace("{LOGIN}", named)).warnings == ()

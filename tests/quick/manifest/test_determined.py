@@ -300,7 +300,6 @@ NO_VALUE_HERE = {
     "image": "there is no default image: without one the code runs in the person's own Python",
     "environment_variables.rocm": "variables of rocm are those of GPUs where there are none of cuda",
     "ports": "is named by a warning; proxy_ports: are published",
-    "registry_auth": "is named by a warning; engines log in by themselves",
     "add_capabilities": "is named by a warning",
     "drop_capabilities": "is named by a warning",
     "devices": "is named by a warning; a device is merged in templates, whatever its form",
@@ -353,7 +352,7 @@ def defaults_of_a_bind_mount(case: Mapping[str, Any]) -> dict[str, Any]:
 def defaults_of_an_environment(case: Mapping[str, Any]) -> dict[str, Any]:
     text = SINGLE + yaml.safe_dump({"environment": case["case"]})
     found = loaded(text)
-    for key in ("ports", "registry_auth", "add_capabilities", "drop_capabilities"):
+    for key in ("ports", "add_capabilities", "drop_capabilities"):
         assert any(f"environment.{key}" in str(warning) for warning in found.warnings)
     on_cpu = spec_of(text + "resources: {slots_per_trial: 0}\n")
     assert found.spec.kubernetes == {}
@@ -365,6 +364,10 @@ def defaults_of_an_environment(case: Mapping[str, Any]) -> dict[str, Any]:
         "force_pull_image": found.spec.image_pull == "always",
         "proxy_ports": list(found.spec.ports),
         "pod_spec": "*",
+        "registry_auth": {
+            key: put_back(value, found.credentials)
+            for key, value in found.spec.framework.image_location.items()
+        },
     }
 
 
@@ -1090,6 +1093,77 @@ def test_a_converted_experiment_names_the_secrets_of_its_storage() -> None:
     assert "hidden1" not in made.text
     assert "${CHECKPOINT_STORAGE_PASSWORD}" in made.text
     assert any("set the secret CHECKPOINT_STORAGE_USER_NAME" in note for note in made.notes)
+
+
+IMAGE = "reg.example.com:5000/team/image:1"
+
+
+def login_of(written: str, image: str = IMAGE) -> tuple[dict[str, str], str]:
+    """Return what a manifest has of a login, and the warnings about it."""
+    found = loaded(f"{SINGLE}environment: {{image: '{image}', registry_auth: {written}}}\n")
+    login = {
+        key: put_back(value, found.credentials) for key, value in found.spec.framework.image_location.items()
+    }
+    return login, " ".join(str(warning) for warning in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("written", "login"),
+    [
+        ("{username: me, password: p}", {"username": "me", "password": "p"}),
+        ("{username: me, password: p, email: a@b}", {"username": "me", "password": "p", "email": "a@b"}),
+        ("{username: me, password: p, auth: bWU6cA==}", {"username": "me", "password": "p"}),
+        ("{auth: bWU6cA==}", {"auth": "bWU6cA=="}),
+        ("{username: me, auth: bWU6cA==}", {"auth": "bWU6cA=="}),
+        ("{username: me, identitytoken: i}", {"username": "me", "identity_token": "i"}),
+        ("{username: me, password: p, registrytoken: r}", {"registry_token": "r"}),
+        ("{username: '${ME}', password: '${P}'}", {"username": "${ME}", "password": "${P}"}),
+        (
+            "{username: me, password: p, serveraddress: 'https://reg.example.com:5000/v2/'}",
+            {"username": "me", "password": "p"},
+        ),
+        ("{username: me, password: null, auth: bWU6cA==}", {"auth": "bWU6cA=="}),
+        ("{}", {}),
+        ("null", {}),
+    ],
+)
+def test_a_login_to_a_registry_is_that_of_the_image(written: str, login: dict[str, str]) -> None:
+    assert login_of(written) == (login, "")
+
+
+def test_a_login_to_docker_hub_is_named_by_any_of_its_addresses() -> None:
+    written = "{username: me, password: p, serveraddress: 'https://index.docker.io/v1/'}"
+
+    assert login_of(written, "me/private:1") == ({"username": "me", "password": "p"}, "")
+
+
+def test_a_login_to_another_registry_than_the_images_is_named_and_not_sent_there() -> None:
+    login, warnings = login_of("{username: me, password: p, serveraddress: ghcr.io}")
+
+    assert login == {}
+    assert f"it is a login to ghcr.io, and {IMAGE} comes from reg.example.com:5000" in warnings
+
+
+@pytest.mark.parametrize("written", ["{username: me}", "{password: p}", "{serveraddress: ghcr.io}"])
+def test_half_a_login_to_a_registry_is_named(written: str) -> None:
+    login, warnings = login_of(written, "ghcr.io/team/image")
+
+    assert login == {}
+    assert "environment.registry_auth: is not a login" in warnings
+
+
+def test_what_is_no_key_of_a_login_is_named() -> None:
+    assert "environment.registry_auth.user: is not a key" in login_of("{user: me, auth: bWU6cA==}")[1]
+
+
+def test_a_converted_experiment_names_the_secret_of_its_login() -> None:
+    text = f"{SINGLE}environment: {{image: '{IMAGE}', registry_auth: {{username: me, password: hidden1}}}}\n"
+
+    made = convert(text, "e.yaml")
+
+    assert "hidden1" not in made.text
+    assert loaded(made.text).credentials == {"framework.image_location.password": "${REGISTRY_PASSWORD}"}
+    assert any("set the secret REGISTRY_PASSWORD" in note for note in made.notes)
 
 
 def test_credentials_are_not_kept() -> None:

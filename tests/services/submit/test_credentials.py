@@ -135,6 +135,11 @@ def test_a_file_of_secrets_that_others_may_read_is_refused(clean_environment: Pa
         ("data_stores.0.connection.password=p w\nd", "data_stores.0.connection.password=********"),
         ("framework.image_location.access_token=abc", "framework.image_location.access_token=********"),
         ("--set=data_stores.0.connection.token=abc", "--set=data_stores.0.connection.token=********"),
+        ("framework.image_location.auth=abc", "framework.image_location.auth=********"),
+        ("framework.image_location.identity_token=abc", "framework.image_location.identity_token=********"),
+        ("environment.registry_auth.registrytoken=abc", "environment.registry_auth.registrytoken=********"),
+        ("environment.registry_auth.auth=abc", "environment.registry_auth.auth=********"),
+        ("params.auth=abc", "params.auth=abc"),
         ("echo longsecret longsecret", "echo ********** **********"),
         ("tiny", "tiny"),
         ("params.mypassword=abc", "params.mypassword=abc"),
@@ -143,6 +148,30 @@ def test_a_file_of_secrets_that_others_may_read_is_refused(clean_environment: Pa
 )
 def test_a_command_line_is_recorded_without_secrets(argument: str, shown: str) -> None:
     assert masked([argument], ["longsecret", "tiny", ""]) == [shown]
+
+
+def login(keys: str) -> Loaded:
+    text = f"name: a\nframework: {{name: custom, version: i, command: 'true', image_location: {{{keys}}}}}\n"
+    return load_text(text, "m.yml", environ={}, defaults={})
+
+
+def test_a_login_to_a_registry_is_found_by_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_USER", "me")
+    monkeypatch.setenv("REGISTRY_PASSWORD", "hush")
+
+    found, warnings = with_values(login("username: '${REGISTRY_USER}', password: '${REGISTRY_PASSWORD}'"))
+
+    location = "framework.image_location."
+    assert found.credentials == {f"{location}username": "me", f"{location}password": "hush"}
+    assert "hush" not in str(found.spec)
+    assert warnings == []
+
+
+def test_an_auth_that_holds_no_user_and_password_is_refused_without_being_shown() -> None:
+    with pytest.raises(UsageError, match="auth is not the base64 of USER:PASSWORD") as refused:
+        with_values(login("auth: hunter2"))
+
+    assert "hunter2" not in f"{refused.value} {refused.value.hint}"
 
 
 def test_a_secret_that_begins_as_another_does_leaves_no_rest() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from workbench.manifest.builder.former_experiments import renewed
 from workbench.manifest.builder.load import validate_text
 from workbench.manifest.builder.templates import from_command
 from workbench.manifest.keys import credentials
+from workbench.manifest.keys.registries import LOGIN_CREDENTIALS
 from workbench.manifest.yaml.compose import compose
 from workbench.manifest.yaml.faults import Findings
 from workbench.manifest.yaml.nodes import MapNode
@@ -119,18 +120,30 @@ def _experiment(text: str, source: str) -> ConvertedManifest | None:
     document = determined.plain(made)
     notes = [str(each) for each in findings.warnings]
     for store in document.get("data_stores") or ():
-        notes += _named_secrets(store.get("connection") or {})
+        connection = store.get("connection") or {}
+        notes += _named_secrets(
+            connection, ("user_name", *credentials.CREDENTIALS), "checkpoint_storage", "CHECKPOINT_STORAGE"
+        )
+    login = document["framework"].get("image_location") or {}
+    notes += _named_secrets(login, LOGIN_CREDENTIALS, "environment.registry_auth", "REGISTRY")
     written = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
     return ConvertedManifest(written, "an experiment of Determined", tuple(notes))
 
 
-def _named_secrets(connection: dict[str, str]) -> Iterator[str]:
-    """Replace the credentials of a store by names of secrets, and yield a note for each."""
-    for key in ("user_name", *credentials.CREDENTIALS):
-        if (value := connection.get(key)) and not credentials.is_reference(value):
-            name = f"CHECKPOINT_STORAGE_{key.upper()}"
-            connection[key] = f"${{{name}}}"
-            yield f"checkpoint_storage: its {key} is not written out: set the secret {name}"
+def _named_secrets(values: dict[str, str], keys: Iterable[str], path: str, prefix: str) -> Iterator[str]:
+    """Replace credentials by names of secrets, and yield a note for each.
+
+    Args:
+        values: what holds them, such as the connection of a store.
+        keys: which of its keys are credentials.
+        path: what the experiment calls it.
+        prefix: what the names of the secrets begin with.
+    """
+    for key in keys:
+        if (value := values.get(key)) and not credentials.is_reference(value):
+            name = f"{prefix}_{key.upper().removeprefix(f'{prefix}_')}"
+            values[key] = f"${{{name}}}"
+            yield f"{path}: its {key} is not written out: set the secret {name}"
 
 
 def _refusal(source: str, problem: str) -> ManifestError:

@@ -29,6 +29,7 @@ from workbench.manifest.keys.kinds import (
     is_list,
     is_map,
 )
+from workbench.manifest.keys.registries import host_of, registry_of
 from workbench.manifest.keys.scalars import Number, TruthValue, WholeNumber
 from workbench.manifest.yaml.faults import Findings, nearest
 from workbench.manifest.yaml.nodes import (
@@ -144,7 +145,6 @@ _NOT_CARRIED: Final[Mapping[str, str]] = {
     "resources.devices": "without environment.image the code has the machine's own; in a cluster"
     f" pod_spec names them in the resources of {CONTAINER}",
     "resources.is_single_node": "a trial runs on one machine",
-    "environment.registry_auth": "log in with docker login, or name a pull secret of the cluster",
     "environment.add_capabilities": _CAPABILITIES,
     "environment.drop_capabilities": _CAPABILITIES,
     "environment.ports": "name what the code serves on in proxy_ports:",
@@ -177,6 +177,13 @@ _INSTEAD_IN_CONTAINER: Final[Mapping[str, str]] = {
     "ports": "environment.proxy_ports names them",
     "securityContext": "pod_spec.spec.securityContext is the pod's",
 }
+
+
+_OF_LOGIN: Final = frozenset(
+    {"username", "password", "auth", "email", "serveraddress", "identitytoken", "registrytoken"}
+)
+_TOKENS: Final[Mapping[str, str]] = {"registrytoken": "registry_token", "identitytoken": "identity_token"}
+"""Keys of a login that stand for one by themselves, and those of a manifest."""
 
 
 class Plain(ValueKind):
@@ -714,9 +721,50 @@ class _Manifest:
         if image:
             where = self._at("environment.image")
             parts |= {"name": from_value("custom", where), "version": from_value(image, where)}
+        login = self._login(environment.get("registry_auth") or {}, str(image or ""))
+        if login:
+            where = self._at("environment.registry_auth")
+            parts["image_location"] = from_value(login, where)
         return MapNode(
             entry.location, {name: MapEntry(name, node.location, node) for name, node in parts.items()}
         )
+
+    def _login(self, written: Mapping[str, str], image: str) -> dict[str, str]:
+        """Return the login to the image's registry, as ``framework.image_location`` has it; empty for none."""
+        path = "environment.registry_auth"
+        values = {name: text for name, text in written.items() if text}
+        if not values:
+            return {}
+        for name in sorted(values.keys() - _OF_LOGIN):
+            self._findings.warn(
+                self._at(f"{path}.{name}"), f"{path}.{name}", "is not a key of a login", "leave it out"
+            )
+        server = values.get("serveraddress", "")
+        if server and image and host_of(server) != registry_of(image):
+            self._findings.warn(
+                self._at(f"{path}.serveraddress"),
+                path,
+                f"is not used: it is a login to {host_of(server)}, and {image} comes from {registry_of(image)}",
+                "name the registry of the image, or leave serveraddress: out",
+            )
+            return {}
+        # In the order in which engines take them, should there be several.
+        for name, key in _TOKENS.items():
+            if token := values.get(name):
+                user = values.get("username") if key == "identity_token" else ""
+                return {**({"username": user} if user else {}), key: token}
+        found: dict[str, str] = {}
+        if "username" in values and "password" in values:
+            found = {"username": values["username"], "password": values["password"]}
+        elif "auth" in values:
+            found = {"auth": values["auth"]}
+        if not found:
+            self._findings.warn(
+                self._at(path), path, "is not a login", "write username: and password:, or auth:"
+            )
+        elif email := values.get("email"):
+            found["email"] = email
+        return found
 
     def _check_launcher(self, command: str, where: SourceLocation) -> None:
         found = re.search(r"determined\.launch\.(\w+)", command)

@@ -13,6 +13,7 @@ from workbench.manifest.builder.params import check_param_variables
 from workbench.manifest.builder.requirements import requirement_lines
 from workbench.manifest.builder.stores import stores_of
 from workbench.manifest.keys.framework_keys import image_build_of
+from workbench.manifest.keys.registries import login_keys
 from workbench.manifest.keys.root import MANIFEST
 from workbench.manifest.keys.search_keys import searched_names
 from workbench.manifest.yaml.faults import Findings
@@ -84,7 +85,7 @@ def build(root: MapNode, folder: Path | None, findings: Findings) -> JobSpec | N
         values["search"] = {**search, "goal": goal_of(search["metric"])}
     fields = {_FIELDS.get(name, name): value for name, value in values.items()}
     fields.update(
-        framework=_framework(values.get("framework") or {}),
+        framework=_framework(values.get("framework") or {}, root, findings),
         learners=values.get("learners") or 1,
         cpus=values.get("cpus") or None,
         data_stores=stores_of(values.get("data_stores") or (), root, findings),
@@ -98,8 +99,27 @@ def build(root: MapNode, folder: Path | None, findings: Findings) -> JobSpec | N
     return None if findings.faults else JobSpec(**fields)
 
 
-def _framework(values: Mapping[str, Any]) -> Framework:
-    return Framework(**values)
+def _framework(values: Mapping[str, Any], root: MapNode, findings: Findings) -> Framework:
+    framework = Framework(**values)
+    _check_login(framework.image_location, root, findings)
+    return framework
+
+
+def _check_login(location: Mapping[str, str], root: MapNode, findings: Findings) -> None:
+    """Refuse a login to the image's registry that is half of one, or two."""
+    keys = login_keys(location)
+    if len(keys) > 1:
+        path = f"framework.image_location.{keys[1]}"
+        findings.fault(location_of(root, path), path, f"stands beside {keys[0]}; keep one of them")
+    elif location.get("username") and not keys:
+        path = "framework.image_location.username"
+        problem = "has no password; write password: ${NAME}"
+        findings.fault(location_of(root, path), path, problem)
+    elif "password" in keys and not location.get("username"):
+        path = "framework.image_location.password"
+        findings.fault(
+            location_of(root, path), path, "has no user; write username:, or access_token: instead"
+        )
 
 
 def _bind_mounts(values: Mapping[str, Any], findings: Findings) -> tuple[BindMount, ...]:
@@ -180,9 +200,17 @@ def _check_conflicts(fields: Mapping[str, Any], root: MapNode, findings: Finding
     for name, value in env.items():
         _check_variable(name, value, root, findings)
     if fields.get("build") and fields["framework"].image:
-        location = location_of(root, "framework.version")
+        where = location_of(root, "framework.version")
         problem = f"{fields['framework'].image} is not used, because build: makes the image"
-        findings.warn(location, "framework.version", problem, "leave it out")
+        findings.warn(where, "framework.version", problem, "leave it out")
+    location = fields["framework"].image_location
+    if fields.get("build") and login_keys(location) and not location.get("registry"):
+        findings.warn(
+            location_of(root, "framework.image_location"),
+            "framework.image_location",
+            "is a login without the registry that it is for, and build: uses images of several",
+            "write registry: with the registry of the base image",
+        )
     searched = list(searched_names((fields.get("search") or {}).get("params") or {}))
     for name in searched:
         if name in (fields.get("params") or {}):

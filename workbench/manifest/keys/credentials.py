@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from workbench.manifest.keys.registries import LOGIN_CREDENTIALS
 from workbench.manifest.yaml.nodes import MapNode, Node, ScalarNode, leaves
 from workbench.spec import JobSpec
 
@@ -15,11 +16,18 @@ CREDENTIALS: Final = ("password", "token")
 
 _REFERENCE: Final = re.compile(r"\$\{secret:([^}]+)\}")
 
-_NAMES: Final = frozenset({"password", "access_token", "secret_access_key", "token"})
-_DETERMINED_PARTS: Final = ("environment.registry_auth.", "checkpoint_storage.")
-_DETERMINED_NAMES: Final = frozenset(
-    {"auth", "identitytoken", "registrytoken", "access_key", "secret_key", "connection_string", "credential"}
+LOCATION: Final = "framework.image_location."
+"""Before the keys of a login to the image's registry."""
+
+_NAMES: Final = frozenset(
+    {
+        *("password", "access_token", "secret_access_key", "token"),
+        *("identity_token", "identitytoken", "registry_token", "registrytoken"),
+    }
 )
+_AUTHS: Final = (f"{LOCATION}auth", "framework.imagelocation.auth")
+_DETERMINED_PARTS: Final = ("environment.registry_auth.", "checkpoint_storage.")
+_DETERMINED_NAMES: Final = frozenset({"auth", "access_key", "secret_key", "connection_string", "credential"})
 """What else is a credential in an experiment of Determined, below those parts."""
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -43,6 +51,7 @@ def _is_credential(path: str) -> bool:
     return (
         name in _NAMES
         or path.startswith("data.secrets.")
+        or path in _AUTHS
         or (name in _DETERMINED_NAMES and path.startswith(_DETERMINED_PARTS))
     )
 
@@ -52,7 +61,12 @@ def plain_in(value: object, path: str = "") -> str:
     if isinstance(value, dict):
         for key, item in value.items():
             inside = f"{path}.{key}" if path else str(key)
-            if key in _NAMES and isinstance(item, str) and item and not _VARIABLE.fullmatch(item.strip()):
+            if (
+                _is_credential(inside)
+                and isinstance(item, str)
+                and item
+                and not _VARIABLE.fullmatch(item.strip())
+            ):
                 return inside
             if found := plain_in(item, inside):
                 return found
@@ -79,13 +93,20 @@ def taken_out(spec: JobSpec, *, with_user_names: bool = False) -> tuple[JobSpec,
         replace(store, connection=connection_without(store.connection, number, kept, more))
         for number, store in enumerate(spec.data_stores)
     )
-    framework = spec.framework
-    if token := framework.image_location.get("access_token"):
-        path = "framework.image_location.access_token"
-        kept[path] = token
-        location = {**framework.image_location, "access_token": reference(path)}
-        framework = replace(framework, image_location=location)
+    location = _location_without(spec.framework.image_location, kept)
+    framework = replace(spec.framework, image_location=location)
     return replace(spec, data_stores=stores, framework=framework), kept
+
+
+def _location_without(location: Mapping[str, str], kept: dict[str, str]) -> dict[str, str]:
+    """Return the location of an image with references for its credentials, which go to ``kept``."""
+    open_part = dict(location)
+    for key, value in location.items():
+        is_secret = key in LOGIN_CREDENTIALS or (key == "username" and is_reference(value))
+        if value and is_secret and not _REFERENCE.fullmatch(value):
+            kept[LOCATION + key] = value
+            open_part[key] = reference(LOCATION + key)
+    return open_part
 
 
 def connection_without(
@@ -123,7 +144,7 @@ def paths_in(text: str) -> list[str]:
 def needed_by(spec: JobSpec) -> list[str]:
     """List what a job's secrets have to hold: those it names, and the paths of credentials that its manifest had."""
     texts = [text for store in spec.data_stores for text in store.connection.values()]
-    texts.append(spec.framework.image_location.get("access_token") or "")
+    texts += spec.framework.image_location.values()
     return list(dict.fromkeys([*spec.secrets, *(path for text in texts for path in paths_in(text))]))
 
 

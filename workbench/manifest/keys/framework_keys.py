@@ -32,14 +32,52 @@ IMAGE_LOCATION: Final = KeyTable(
     ),
     Key("namespace", Text(), "Namespace in the registry.", ours=False, example="team"),
     Key(
+        "username",
+        Text("a user name", length_max=1_000),
+        "User of the registry. `${NAME}` is a secret as below.",
+        default="`token`, where there is an `access_token`",
+        example="me",
+    ),
+    Key(
+        "password",
+        Text("a password", length_max=10_000),
+        "Password of the user. `${NAME}` is a secret of your environment, `secrets.toml` or keyring. It is kept"
+        " out of every record and log.",
+        example="${REGISTRY_PASSWORD}",
+    ),
+    Key(
         "access_token",
         Text("a token", length_max=10_000),
-        "Token for the registry. It is kept out of every record and log.",
+        "Token for the registry, in place of a password. It is kept out of every record and log.",
         ours=False,
         example="abc123",
     ),
+    Key(
+        "auth",
+        Text("base64 of USER:PASSWORD", length_max=20_000),
+        "User and password as Docker's configuration has them, in place of both. It is kept out of every record"
+        " and log.",
+        example="${REGISTRY_AUTH}",
+    ),
+    Key(
+        "identity_token",
+        Text("a token", length_max=20_000),
+        "Token that the registry's own server takes for a login, in place of a password. Not in a cluster. It is"
+        " kept out of every record and log.",
+        spellings=("identitytoken",),
+        example="${IDENTITY_TOKEN}",
+    ),
+    Key(
+        "registry_token",
+        Text("a token", length_max=20_000),
+        "Token that is sent to the registry as it is, in place of a login. Not in a cluster, nor with podman. It"
+        " is kept out of every record and log.",
+        spellings=("registrytoken",),
+        example="${REGISTRY_TOKEN}",
+    ),
     Key("email", Text(), "Address that belongs to the token.", ours=False, example="me@example.com"),
     what="image_location",
+    elsewhere={"user_name": "write username:", "user": "write username:", "token": "write access_token:"},
 )
 
 FRAMEWORK: Final = KeyTable(
@@ -84,7 +122,7 @@ FRAMEWORK: Final = KeyTable(
     Key(
         "image_location",
         IMAGE_LOCATION,
-        "A private registry and the credentials for it.",
+        "The registry of the image, and the login to it: of this job alone, before those of `docker login`.",
         default="none",
         spellings=("imagelocation",),
         ours=False,

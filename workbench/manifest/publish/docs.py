@@ -27,7 +27,7 @@ PROSE: Final = Path(__file__).with_name("manifest_page.md")
 
 _CHAPTERS: Final[Sequence[tuple[str, str, KeyTable]]] = (
     ("framework", "The image and the command.", FRAMEWORK),
-    ("framework.image_location", "A private registry.", IMAGE_LOCATION),
+    ("framework.image_location", "The registry of the image, and the login to it.", IMAGE_LOCATION),
     ("search", "A search for hyper-parameters. An unknown key is a fault here.", SEARCH),
     ("stop_when[]", "Each item of the list. An unknown key is a fault here.", STOP_RULE),
     ("log_policies[]", "Each item of the list. An unknown key is a fault here.", LOG_POLICY),

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from workbench.clock import now_us
 from workbench.config.token_expiry import TOKEN_NAMES, TokenExpiry, session_expiry, signature_expiry
-from workbench.errors import NotAllowed
+from workbench.errors import NotAllowed, UsageError
 from workbench.formats import stamp
 from workbench.manifest.keys.credentials import (
+    LOCATION,
     is_reference,
     named_in,
     paths_in,
@@ -23,6 +24,7 @@ from workbench.manifest.keys.credentials import (
     reference,
     resolved,
 )
+from workbench.manifest.keys.registries import decoded_auth
 from workbench.time_expressions import local_iso, until_text
 
 if TYPE_CHECKING:
@@ -34,9 +36,9 @@ SHORTEST: Final = 8
 TOKEN: Final = "AWS_SESSION_TOKEN"
 _S3_KEYS: Final = {"user_name": "AWS_ACCESS_KEY_ID", "password": "AWS_SECRET_ACCESS_KEY"}
 _S3_REFERENCES: Final = {key: f"${{{name}}}" for key, name in _S3_KEYS.items()}
-KEYS: Final = "password|token|access_token|secret_access_key"
+KEYS: Final = "password|token|access_token|secret_access_key|identity_?token|registry_?token"
 _S3_TYPES: Final = ("s3_datastore", "mount_cos")
-_OPTION: Final = re.compile(rf"((?:^|\.)(?:{KEYS})=).*", re.DOTALL)
+_OPTION: Final = re.compile(rf"((?:^|\.)(?:{KEYS}|(?:image_?location|registry_auth)\.auth)=).*", re.DOTALL)
 
 
 def with_values(loaded: Loaded) -> tuple[Loaded, list[str]]:
@@ -45,7 +47,7 @@ def with_values(loaded: Loaded) -> tuple[Loaded, list[str]]:
     In an address ``${NAME}`` is replaced in the job's records too; in a credential it stays a reference.
 
     Raises:
-        UsageError: a secret is not set.
+        UsageError: a secret is not set, or is no login.
         NotAllowed: the user's file of secrets may be read by others.
     """
     from workbench.config.secrets import find_secrets
@@ -56,6 +58,11 @@ def with_values(loaded: Loaded) -> tuple[Loaded, list[str]]:
     names = list(dict.fromkeys(name for text in texts for name in named_in(text)))
     values = find_secrets(names) if names else {}
     kept = {path: resolved(text, values.__getitem__) for path, text in loaded.credentials.items()}
+    if (auth := kept.get(f"{LOCATION}auth")) and decoded_auth(auth) is None:
+        raise UsageError(
+            f"{LOCATION}auth is not the base64 of USER:PASSWORD",
+            hint="write username: and password: in its stead",
+        )
     open_stores = tuple(
         replace(
             store,

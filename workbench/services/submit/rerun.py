@@ -51,7 +51,7 @@ def prepare_rerun(store: Store, job: JobDetail, *, name: str, argv: Sequence[str
         argv: the client's command line, for the job's records.
 
     Raises:
-        InputMissing: its code, its interpreter or a credential of its stores no longer exists.
+        InputMissing: its code, its interpreter or a credential no longer exists.
         NotAllowed: its temporary credentials have expired.
     """
     from workbench.config.secrets import find_secrets
@@ -102,7 +102,7 @@ def prepare_rerun(store: Store, job: JobDetail, *, name: str, argv: Sequence[str
 
 
 def _check_credentials(job: JobDetail, kept: Mapping[str, str]) -> None:
-    """Check that the credentials of a job's stores are still kept.
+    """Check that the credentials of a job's stores, and of its image's registry, are still kept.
 
     Raises:
         InputMissing: one is not.
@@ -117,6 +117,12 @@ def _check_credentials(job: JobDetail, kept: Mapping[str, str]) -> None:
                 f"the {lost[0].rpartition('.')[2]} of the store {store.id} is not kept any more",
                 hint="`fabric run` with the manifest supplies it again",
             )
+    location = job.spec.framework.image_location
+    if lost := [path for text in location.values() for path in paths_in(text) if path not in kept]:
+        raise InputMissing(
+            f"the {lost[0].rpartition('.')[2]} of the image's registry is not kept any more",
+            hint="`fabric run` with the manifest supplies it again",
+        )
 
 
 def _code(job: JobDetail) -> EarlierCode | None:
