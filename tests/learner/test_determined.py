@@ -961,7 +961,7 @@ def test_processes_of_several_learners_give_one_another_what_they_have(
     for rank, (_, output, _) in enumerate(ran):
         cross, first = rank // 2, rank // 2 * 2
         local = [first, first + 1]
-        given = [[0, 10, 20, 30], [0, 1, 2, 3] if rank == 0 else None, 0]
+        given: list[object] = [[0, 10, 20, 30], [0, 1, 2, 3] if rank == 0 else None, 0]
         given += [local, local if rank == first else None, first, b"x"]
         assert output.strip() == f"{given} {rank % 2} {cross} 2"
     assert not list(tmp_path.glob(".determined-meeting*"))
@@ -971,7 +971,7 @@ def test_who_has_not_the_key_of_the_trial_is_not_heard(run_ranks: Any, tmp_path:
     ran = run_ranks(
         "import socket, json, os\n"
         "from determined.core import _over_network, DistributedContext\n"
-            "if rank == 3:\n"
+        "if rank == 3:\n"
         "    file = os.path.join(os.environ['JOB_STATE_DIR'], '.determined-meeting-1')\n"
         "    while not os.path.exists(file):\n        pass\n"
         "    document = json.load(open(file))\n"

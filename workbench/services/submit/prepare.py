@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
@@ -165,6 +164,7 @@ def _prepare(
         without_credentials,
     )
     from workbench.services.submit.dependencies import backends_before, check_target, with_parents
+    from workbench.services.submit.slots import with_slots
     from workbench.services.submit.store_checks import (
         check_folders,
         check_stores,
@@ -176,7 +176,10 @@ def _prepare(
     git = _GitQuery(_likely_folder(options))
     git.start()
     choice = choice or BackendChoice(home, cancel)
-    manifest, slot_notes = _with_slots(read_manifest(options), options, choice)
+    read = read_manifest(options)
+    manifest, slot_notes = with_slots(
+        read, options, lambda: [name for name, _ in _backends_of(read.spec, options, choice)[0]]
+    )
     check_cancelled(cancel)
     loaded, passed_on = with_parents(manifest, home, chain, launch=launch)
     inline = inline_secrets(loaded)
@@ -337,53 +340,6 @@ def code_of(options: RunOptions, loaded: Loaded, home: Home) -> Path | None:
         # What the screens keep for the command to read lies with other drafts, not with code.
         return None if loaded.folder == home.drafts else loaded.folder
     return Path.cwd() if options.command else None
-
-
-def _with_slots(loaded: Loaded, options: RunOptions, choice: BackendChoice) -> tuple[Loaded, tuple[str, ...]]:
-    """Have the slots of an experiment of Determined be processes on the CPU where there is no GPU, and say so.
-
-    GPUs that were asked for by our own names stay GPUs. Slots that the file names are GPUs unless a backend can give
-    none; the one of a file that names none is a GPU only where a backend has one, since such a file must run anywhere.
-    """
-    from workbench.config import load_config
-    from workbench.config.model import CPU_SLOT
-    from workbench.manifest.builder.determined import DEFAULT_ORIGIN
-    from workbench.manifest.builder.params import CONFIG_VARIABLE, SLOTS_VARIABLE
-
-    spec, slots = loaded.spec, loaded.spec.gpus
-    origin = loaded.origins.get("gpus", "")
-    is_own = origin.startswith(("flag", "--set", "FABRIC_")) and not (
-        origin == "--set" and any(text.startswith("resources.slots_per_trial") for text in options.overrides)
-    )
-    if not slots or is_own or CONFIG_VARIABLE not in spec.env:
-        return loaded, ()
-    cores = load_config().experiments.get(CPU_SLOT, 0)
-    if cores is False:
-        return loaded, ()
-    from workbench.services.backends.choice import split_names
-    from workbench.services.backends.placement import backend_options, may_get_gpu, open_backend
-
-    within = {"context": options.context, "namespace": options.namespace}
-    texts = [name or spec.backend for name, _ in _backends_of(spec, options, choice)[0]]
-    named = [name for text in texts for name in split_names(text)]
-    backends = [open_backend(backend_options(name, **within)) for name in named]
-    is_default = loaded.origins.get("gpus") == DEFAULT_ORIGIN
-    counts = [backend.gpu_count() for backend in backends] if is_default else []
-    # Of several backends the first one counts for slots that the file names: a trial of another may wait there.
-    if all(counts) if is_default else may_get_gpu(backends[0]):
-        return loaded, ()
-    is_unknown = None in counts and 0 not in counts
-    spec = loaded.on_cpu or spec
-    env = {**spec.env, SLOTS_VARIABLE: json.dumps(list(range(slots)))}
-    one = slots == 1
-    reserved = f"{slots * cores:g} cores in all" if cores else f"no cores of {'its' if one else 'their'} own"
-    what = "the slot is a process" if one else f"the {slots} slots are processes"
-    why = "whether there is a GPU is not known" if is_unknown else "there is no GPU"
-    note = f"{what} on the CPU with {reserved}: {why} ([experiments] cpu_slot = {cores:g})"
-    if is_unknown:
-        note += "; resources.slots_per_trial: 1 asks for one"
-    cpus = slots * cores if cores else spec.cpus
-    return replace(loaded, spec=replace(spec, gpus=0, cpus=cpus, env=env)), (note,)
 
 
 def _with_startup_hook(loaded: Loaded, code: Path | None) -> tuple[Loaded, tuple[str, ...]]:

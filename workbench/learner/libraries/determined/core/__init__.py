@@ -250,7 +250,8 @@ def init(
     info = get_cluster_info()
     if distributed is None and info is not None and info.has_several:
         raise ValueError(
-            "the job has %s: init() needs distributed=, the DistributedContext of this process" % _size_of(info)
+            "the job has %s: init() needs distributed=, the DistributedContext of this process"
+            % _size_of(info)
         )
     outlive_the_request_to_stop()
     _print_stack_at_sigusr1()

@@ -14,8 +14,6 @@ TYPE_CHECKING = False  # the real one costs the import of typing
 if TYPE_CHECKING:
     from typing import Any, Mapping, Sequence
 
-    from ._peers import Peers
-
 
 class DistributedContext:
     """One process of a trial, which others meet at a socket of rank 0; with a size of 1 it is alone.
@@ -181,9 +179,7 @@ class DistributedContext:
             index, machines = task["index"], [address.rpartition(":")[0] for address in workers]
             apart = {"local_rank": 0, "local_size": 1, "cross_rank": index, "cross_size": len(workers)}
             is_apart = len(set(machines)) > 1
-            context = cls(
-                rank=index, size=len(workers), chief_ip=machines[0], **(apart if is_apart else {})
-            )
+            context = cls(rank=index, size=len(workers), chief_ip=machines[0], **(apart if is_apart else {}))
             return context, tf.distribute.MultiWorkerMirroredStrategy()
         several = len(tf.config.list_physical_devices("GPU")) > 1
         strategy = tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
@@ -288,4 +284,6 @@ def _merge(into: dict[str, Any], part: Mapping[str, Any], path: str) -> None:
 
 def _check_range(name: str, rank: int, size_name: str, size: int) -> None:
     if not 0 <= rank < size:
-        raise ValueError("%s %d is not from 0 to %d, one less than the %s" % (name, rank, size - 1, size_name))
+        raise ValueError(
+            "%s %d is not from 0 to %d, one less than the %s" % (name, rank, size - 1, size_name)
+        )

@@ -89,7 +89,8 @@ def _joined(rank: int, size: int, socket_name: str, name: str) -> Peers:
             peer.close()
             if time.monotonic() > until:
                 raise TimeoutError(
-                    "%s did not come within %d seconds" % (name.replace(" of the trial", "") % 0, MEET_SECONDS)
+                    "%s did not come within %d seconds"
+                    % (name.replace(" of the trial", "") % 0, MEET_SECONDS)
                 ) from None
             time.sleep(RETRY_SECONDS)
             continue

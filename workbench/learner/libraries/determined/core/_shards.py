@@ -82,7 +82,7 @@ def _send(distributed: DistributedContext, source: str) -> None:
 
 def _received(distributed: DistributedContext, rank: int, path: Path) -> list[str]:
     """Write what a machine sends; return what was wrong. All of it is taken, since the machine sends it in any case."""
-    problems = []
+    problems: list[str] = []
     while True:
         kind, name = pickle.loads(distributed.receive(rank))
         if kind == "end":

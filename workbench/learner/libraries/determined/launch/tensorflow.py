@@ -63,7 +63,9 @@ def cluster_of(port: str) -> str:
             1,
         )
     workers = ["%s:%s" % (address, port or _launcher.port()) for address in addresses]
-    return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": info.container_rank}})
+    return json.dumps(
+        {"cluster": {"worker": workers}, "task": {"type": "worker", "index": info.container_rank}}
+    )
 
 
 def main(words: Sequence[str]) -> int:
