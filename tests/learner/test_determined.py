@@ -1284,6 +1284,62 @@ def test_a_process_for_each_slot_is_started_by_torch(launch: Any, tmp_path: Path
         " --module --max_restarts 1 determined.launch.wrap_rank RANK -- python3 train.py --lr=1"
     )
     assert words == expected.split()
+    second = launch("determined.launch.torch_distributed", "train.py", MASTER_PORT="1234", **SECOND)
+    assert "'--nnodes', '2', '--nproc_per_node', '1', '--node_rank', '1'" in second.stdout
+    assert "'--master_addr', 'x-0.x', '--master_port', '1234'" in second.stdout
+
+
+SECOND = {"NUM_LEARNERS": "2", "NODE_RANK": "1", "LEARNER_NAME_PREFIX": "x", "MASTER_ADDR": "x-0.x"}
+"""What the second of two learners has that reach one another by name."""
+
+
+@pytest.mark.parametrize("launcher", ["deepspeed", "horovod"])
+def test_a_launcher_that_needs_ssh_is_refused_where_there_are_several_learners(
+    launch: Any, launcher: str
+) -> None:
+    ran = launch(f"determined.launch.{launcher}", "train.py", **SECOND)
+
+    assert ran.returncode == 1
+    assert "the trial has 2 learners, and " in ran.stderr
+    assert "determined.launch.torch_distributed starts them" in ran.stderr
+    assert "resources.is_single_node: true" in ran.stderr
+
+
+def test_tensorflows_process_on_each_of_several_learners_knows_the_others(launch: Any) -> None:
+    command = (
+        "determined.launch.tensorflow",
+        "--port",
+        "99",
+        "--",
+        "sh",
+        "-c",
+        'echo "$TF_CONFIG $DET_CHIEF_IP"',
+    )
+
+    ran = launch(*command, **SECOND)
+    assert json.loads(ran.stdout.rpartition(" ")[0]) == {
+        "cluster": {"worker": ["x-0.x:99", "x-1.x:99"]},
+        "task": {"type": "worker", "index": 1},
+    }
+    assert ran.stdout.endswith(" x-0.x\n")
+
+    refused = launch(*command, **{**SECOND, "MASTER_ADDR": "127.0.0.1"})
+    assert refused.returncode == 1
+    assert "the trial's 2 learners are processes of one host and would have one port" in refused.stderr
+
+
+def test_a_learner_knows_the_addresses_of_all(run: Any) -> None:
+    code = (
+        "import os\nos.environ.update({'NUM_LEARNERS': '2', 'NODE_RANK': '1', 'DET_SLOT_IDS': '[0, 1]'})\n"
+        "info = det.get_cluster_info()\n"
+        "print(info.container_addrs, info.container_rank, info.container_slot_counts)\n"
+    )
+
+    named = run(code, LEARNER_NAME_PREFIX="x", MASTER_ADDR="x-0.x")
+    assert named.stdout == "['x-0.x', 'x-1.x'] 1 [2, 2]\n", named.stderr
+    assert run(code, LEARNER_NAME_PREFIX="x", MASTER_ADDR="127.0.0.1").stdout == (
+        "['127.0.0.1', '127.0.0.1'] 1 [2, 2]\n"
+    )
 
 
 HARNESS = ["python3", "-m", "determined.exec.harness", "m:T"]
