@@ -12,10 +12,9 @@ from backends.local.backend import LocalBackend
 from workbench.errors import UsageError
 from workbench.manifest.builder.params import SLOTS_VARIABLE
 from workbench.paths import Home
-from workbench.services.backends.placement import may_get_gpu
+from workbench.services.backends.placement import learners_of_cluster, may_get_gpu
 from workbench.services.submit.options import RunOptions
 from workbench.services.submit.prepare import JobSubmission, prepare
-from workbench.services.submit.slots import learners_of_cluster
 
 EXPERIMENT = """\
 name: x
