@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import pickle
 import struct
 
@@ -112,9 +112,13 @@ def read_exactly(peer: socket.socket, count: int, who: str) -> bytes:
     """
     parts = []
     while count:
-        part = b""
-        with contextlib.suppress(OSError):
+        try:
             part = peer.recv(min(count, PART_BYTES))
+        except OSError as error:
+            is_silent = error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH)
+            raise ConnectionError(
+                "%s %s" % (who, "does not answer any more" if is_silent else "has ended")
+            ) from error
         if not part:
             raise ConnectionError("%s has ended" % who)
         parts.append(part)
