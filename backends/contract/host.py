@@ -473,6 +473,10 @@ class Backend(ABC):
         """Return how many GPUs there are in all, None if that is not known now."""
         return None
 
+    def gpus_of_largest_machine(self) -> int | None:
+        """Return how many GPUs the machine with the most has, None if that is not known now."""
+        return None
+
 
 def skip(stream: BinaryIO, count: int) -> None:
     """Skip the next ``count`` bytes of a stream, also of one that cannot seek."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Literal
 from backends.contract.cluster import Cluster
 from backends.contract.host import Backend, BackendOptions, Finding, Host, Inventory
 from backends.kubernetes.cluster import KubernetesCluster
-from backends.kubernetes.inventory import gpu_count, inventory
+from backends.kubernetes.inventory import gpu_count, gpus_of_nodes, inventory
 from backends.kubernetes.kubeconfig import Access, plugin_environment, resolve
 from backends.kubernetes.options import checked_options
 from backends.kubernetes.probe import findings, too_old
@@ -106,6 +106,14 @@ class KubernetesBackend(Backend):
         try:
             with closing(self.reach()) as cluster:
                 return gpu_count(cluster)
+        except FabricError:
+            return None
+
+    def gpus_of_largest_machine(self) -> int | None:
+        """Return how many GPUs the node with the most has, None if nodes cannot be listed."""
+        try:
+            with closing(self.reach()) as cluster:
+                return max(gpus_of_nodes(cluster) or (), default=None)
         except FabricError:
             return None
 

@@ -43,10 +43,16 @@ def inventory(cluster: KubernetesCluster) -> Inventory:
 
 def gpu_count(cluster: KubernetesCluster) -> int | None:
     """Return how many GPUs the nodes have that take pods, None if they may not be listed."""
+    found = gpus_of_nodes(cluster)
+    return None if found is None else sum(found)
+
+
+def gpus_of_nodes(cluster: KubernetesCluster) -> list[int] | None:
+    """Return how many GPUs each node has that takes pods, None if they may not be listed."""
     if not cluster.may_anywhere("list", "nodes"):
         return None
     nodes = [node for node in cluster.list("Node").items if ready(node)]
-    return sum(_gpus_of_node(node, cluster.options["gpu_resource"]) for node in nodes)
+    return [_gpus_of_node(node, cluster.options["gpu_resource"]) for node in nodes]
 
 
 def _gpus_of_node(node: Document, resource: str) -> int:

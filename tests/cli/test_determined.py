@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.command import Fabric, until_search_is
+from tests.support.several_learners import EXPERIMENT as SEVERAL
+from tests.support.several_learners import TRAIN as OF_SEVERAL
 from tests.support.waiting import until
 from workbench.learner.determined_jobs import trial_number
 from workbench.paths import Home
@@ -496,6 +498,60 @@ def test_stage_4_adds_up_what_the_processes_of_eight_slots_give(fabric: Fabric, 
     assert "[rank=0] INFO: " in fabric("logs", trial["id"]).stdout
 
 
+def test_a_trial_of_several_learners_is_halted_and_goes_on_as_one(fabric: Fabric) -> None:
+    (fabric.folder / "several.yaml").write_text(SEVERAL)
+    (fabric.folder / "train.py").write_text(OF_SEVERAL)
+    args = ("several.yaml", "--set", "learners=2")
+    planned = fabric("plan", *args).stdout
+    assert (
+        "the 4 slots are processes on the CPU with no cores of their own, 2 in each of 2 learners: "
+        in planned
+    )
+
+    job = fabric("run", "-d", "-q", *args).stdout.strip()
+    until(lambda: len(fabric("metrics", job, expect=None).stdout.splitlines()) > 2)
+    fabric("halt", job)
+    fabric("wait", job, expect=None)
+
+    shown = fabric.json("show", job, "--json")
+    assert (shown["state"], shown["exit_code"], shown["learners"]) == ("HALTED", 143, 2)
+    assert sum("ends 2 2" in line for line in fabric("logs", job).stdout.splitlines()) == 4
+
+    fabric("resume", job)
+    fabric("wait", job)
+
+    assert sum("goes on with True" in line for line in fabric("logs", job).stdout.splitlines()) == 4
+    rows = [line.split() for line in fabric("metrics", job).stdout.splitlines()[1:]]
+    assert {learner for learner, *_ in rows} == {"1"}
+    first = int(rows[0][2])
+    assert [row[2:] for row in rows] == [[str(first + at), str((first + at) * 18)] for at in range(len(rows))]
+
+
+def test_slots_are_divided_equally_among_the_learners_of_a_trial(fabric: Fabric) -> None:
+    (fabric.folder / "several.yaml").write_text(SEVERAL)
+
+    refused = fabric("plan", "several.yaml", "--set", "learners=3", expect=64)
+    assert "4 slots cannot be divided equally among 3 learners" in refused.stderr
+    assert "resources.slots_per_trial: 6 can" in refused.stderr
+
+
+def test_each_trial_of_a_search_has_the_learners_of_its_file(fabric: Fabric) -> None:
+    drawn = SEVERAL.replace("{step: 3}", "{step: {type: categorical, vals: [3]}}")
+    search = drawn.replace("{name: single, metric: x}", "{name: random, metric: x, max_trials: 2}")
+    (fabric.folder / "several.yaml").write_text(search)
+    (fabric.folder / "train.py").write_text(OF_SEVERAL.replace("1000000", "2"))
+
+    experiment = fabric("run", "-q", "several.yaml", "--set", "learners=2").stdout.strip()
+    until_search_is(fabric, experiment, "COMPLETED", "FAILED", seconds=90)
+
+    trials = fabric.json("experiment", "trials", experiment, "--json")
+    assert [each["state"] for each in trials] == ["COMPLETED"] * 2
+    for each in trials:
+        shown = fabric.json("show", each["id"], "--json")
+        assert (shown["spec"]["learners"], shown["spec"]["ends_when"]) == (2, "all")
+        assert each["last"] == 36
+
+
 def test_a_file_that_names_no_slots_runs_where_there_is_no_gpu(fabric: Fabric) -> None:
     text = "name: own\nentrypoint: echo slots $DET_SLOT_IDS, on $ON\nsearcher: {name: single, metric: x}\n"
     by_device = "environment: {environment_variables: {cpu: [ON=cpu], cuda: [ON=cuda]}}\n"
@@ -542,6 +598,13 @@ def test_what_a_slot_cannot_be_is_refused(fabric: Fabric, value: str) -> None:
     refused = fabric("config", "set", "experiments.cpu_slot", value, expect=64)
 
     assert "experiments.cpu_slot must be a number of cores, 0 for none reserved, or false" in refused.stderr
+
+
+@pytest.mark.parametrize("value", ["0", "many", "true", "1.5"])
+def test_how_many_slots_a_pod_cannot_have_is_refused(fabric: Fabric, value: str) -> None:
+    refused = fabric("config", "set", "experiments.max_slots_per_pod", value, expect=64)
+
+    assert "experiments.max_slots_per_pod must be a whole number from 1 to 1024" in refused.stderr
 
 
 def test_the_startup_hook_is_read_before_the_command_and_fails_the_job_if_it_fails(fabric: Fabric) -> None:

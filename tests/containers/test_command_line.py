@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.containers.test_images import containers_of
+from tests.support import several_learners
 from tests.support.command import Fabric
 from tests.support.images import BUSYBOX, DEBIAN, USER
 from tests.support.waiting import ended, until
@@ -134,6 +135,25 @@ with det.core.init() as core:
     saved = fabric("logs", "@last", "--attempt", "1").stdout.split("saved ")[1].strip()
     assert fabric("logs", "@last", "--attempt", "2").stdout == f"latest {saved} 7\nwaits\nends with None\n"
     assert fabric.json("show", "@last", "--json")["state"] == state
+
+
+def test_a_trial_of_determined_is_two_containers_that_meet_by_name(fabric: Fabric, engine: None) -> None:
+    text = f"{several_learners.EXPERIMENT}environment: {{image: {DEBIAN}}}\n"
+    (fabric.folder / "experiment.yaml").write_text(text)
+    (fabric.folder / "train.py").write_text(several_learners.TRAIN)
+
+    job = fabric("run", "-d", "-q", "experiment.yaml", "--set", "learners=2").stdout.strip()
+    until(lambda: "x" in fabric("metrics", job, expect=None).stdout, every=0.3)
+    fabric("halt", job)
+    assert fabric.json("show", job, "--json")["state"] == "HALTED"
+    fabric("resume", job)
+    fabric("wait", job)
+
+    output = fabric("logs", job).stdout
+    assert (output.count("goes on with True"), output.count("ends 2 2")) == (4, 4)
+    *_, last = fabric("metrics", job).stdout.splitlines()
+    learner, attempt, step, value = last.split()
+    assert (learner, attempt, int(value)) == ("1", "2", int(step) * 18)
 
 
 def test_a_job_that_names_an_image_runs_in_a_container_and_ends_with_its_code(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 
 import pytest
 
 from tests.kubernetes.jobs import Pods
+from tests.support import several_learners
+from tests.support.cluster_health import KUBECONFIG, administrator
+from tests.support.command import Fabric
 from tests.support.pod_images import BUSYBOX, DEBIAN
 from tests.support.waiting import until
 from workbench.job import short_id
@@ -92,3 +96,41 @@ def test_a_container_of_the_pod_spec_that_fails_before_the_trial_is_named_with_i
     assert (ended["state"], ended["reason_code"], len(ended["attempts"])) == ("FAILED", "C205", 1)
     assert "the container first, which runs before the learner, ended with exit code 1: " in ran.stderr
     assert "chmod: /shared: " in ran.stderr
+
+
+def test_a_trial_of_two_pods_is_halted_and_goes_on_in_both_from_the_firsts_checkpoint(pods: Pods) -> None:
+    text = f"{several_learners.EXPERIMENT}environment: {{image: {DEBIAN}}}\n"
+    (pods.fabric.folder / "experiment.yaml").write_text(text)
+    (pods.fabric.folder / "train.py").write_text(several_learners.TRAIN)
+    args = ("--set", "learners=2", "--set", "gpus=0", "--set", 'env.DET_SLOT_IDS="[0, 1]"')
+
+    pods.fabric("run", "-d", "experiment.yaml", "--accept-loss", "--backend", "cluster", *args)
+    until(lambda: "x" in pods.fabric("metrics", "@last", expect=None).stdout, every=0.5)
+    pods.fabric("halt", "@last")
+    halted = pods.wait()
+    assert (halted["state"], halted["exit_code"]) == ("HALTED", 143), json.dumps(halted["reason"])
+    pods.fabric("resume", "@last")
+    ended = pods.wait()
+
+    assert ended["state"] == "COMPLETED", json.dumps(ended["reason"])
+    output = pods.fabric("logs", ended["id"]).stdout
+    assert (output.count("goes on with True"), output.count("ends 2 2")) == (4, 4)
+
+
+def test_slots_that_no_node_has_are_divided_among_pods(fabric: Fabric, pods: Pods) -> None:
+    with closing(administrator(pods.space.namespace)) as admin:
+        allocatable = [node["status"].get("allocatable") or {} for node in admin.list("Node").items]
+    most = max(int(each.get("nvidia.com/gpu", 0)) for each in allocatable)
+    if not most:
+        pytest.skip("no node of the cluster has GPUs, pretended or real")
+    text = several_learners.EXPERIMENT.replace("slots_per_trial: 4", f"slots_per_trial: {2 * most}")
+    (fabric.folder / "experiment.yaml").write_text(f"{text}environment: {{image: {DEBIAN}}}\n")
+    args = ("plan", "experiment.yaml", "--backend", "k8s")
+
+    planned = fabric(*args, KUBECONFIG=KUBECONFIG).stdout
+    note = f"the {2 * most} slots are 2 learners with {most} GPUs each: no node has more than {most}"
+    assert note in " ".join(planned.split())
+
+    fabric("config", "set", "experiments.max_slots_per_pod", "1")
+    planned = fabric(*args, KUBECONFIG=KUBECONFIG).stdout
+    assert f"the {2 * most} slots are {2 * most} learners with 1 GPU each: [experiments] max_slots" in planned

@@ -33,6 +33,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
         "TRAINING_ID": "training-abc12",
         "CHECKPOINT_DIR": str(tmp_path / "checkpoints"),
         "FABRIC_LEARNER": str(tmp_path),
+        "JOB_STATE_DIR": str(tmp_path),
         "FABRIC_REPORT": str(tmp_path / "report"),
         "FABRIC_STOP_FILE": str(tmp_path / "stop"),
         "RESULT_DIR": str(tmp_path / "results"),
@@ -60,16 +61,22 @@ def run(python: str, environment: dict[str, str]):  # type: ignore[no-untyped-de
 
 @pytest.fixture
 def run_ranks(python: str, environment: dict[str, str]):  # type: ignore[no-untyped-def]
-    """Run lines of Python as three processes of one trial; return exit code, output and errors by rank."""
+    """Run lines of Python as the processes of one trial; return exit code, output and errors by rank.
 
-    def ran(code: str, ranks: Sequence[int] = range(3)) -> list[tuple[int, str, str]]:
+    They are three on one machine, or two on each of several learners, whose variables may differ.
+    """
+
+    def ran(
+        code: str, ranks: Sequence[int] = range(3), learners: Sequence[Mapping[str, str]] = ()
+    ) -> list[tuple[int, str, str]]:
         begin = (
             "import determined as det\n"
             "distributed = det.core.DistributedContext.from_torch_distributed()\n"
             "rank = distributed.rank\n"
             "core = det.core.init(distributed=distributed)\n"
         )
-        world = {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "GROUP_RANK": "0"}
+        local, count = (2, len(learners)) if learners else (3, 1)
+        ranks = range(local * count) if learners else ranks
         processes = [
             subprocess.Popen(
                 [python, "-c", begin + code],
@@ -78,10 +85,16 @@ def run_ranks(python: str, environment: dict[str, str]):  # type: ignore[no-unty
                 text=True,
                 env={
                     **environment,
-                    **world,
-                    "GROUP_WORLD_SIZE": "1",
+                    **({"FABRIC_LEARNER": str(rank // local)} if learners else {}),
+                    **(learners[rank // local] if learners else {}),
+                    "WORLD_SIZE": str(local * count),
+                    "LOCAL_WORLD_SIZE": str(local),
+                    "GROUP_WORLD_SIZE": str(count),
+                    "NUM_LEARNERS": str(count),
+                    "GROUP_RANK": str(rank // local),
+                    "NODE_RANK": str(rank // local),
                     "RANK": str(rank),
-                    "LOCAL_RANK": str(rank),
+                    "LOCAL_RANK": str(rank % local),
                 },
             )
             for rank in ranks
@@ -192,8 +205,21 @@ def test_metrics_and_progress_are_reported(run, tmp_path: Path) -> None:  # type
         ("det.core.DistributedContext(rank=2, size=2)", "ValueError: rank 2 is not from 0 to 1"),
         ("det.core.DistributedContext(rank=0, size=1, local_rank=0)", "ValueError: local_rank, local_size"),
         (
+            "import os; del os.environ['JOB_STATE_DIR']\n"
             "det.core.DistributedContext(rank=0, size=2, local_rank=0, local_size=1, cross_rank=0, cross_size=2)",
-            "NotImplementedError: DistributedContext over several machines",
+            "RuntimeError: DistributedContext over several machines is for a job of fabric's with several learners",
+        ),
+        (
+            "det.core.DistributedContext(rank=1, size=2, local_rank=0, local_size=1, cross_rank=0, cross_size=2)",
+            "ValueError: rank 0 has local_rank 0 and cross_rank 0; here rank 1 has 0 and 0",
+        ),
+        (
+            "det.core.DistributedContext(rank=0, size=2, local_rank=0, local_size=1, cross_rank=2, cross_size=2)",
+            "ValueError: cross_rank 2 is not from 0 to 1",
+        ),
+        (
+            "import os; os.environ['NUM_LEARNERS'] = '2'; det.core.init()",
+            "ValueError: the job has 2 learners: init() needs distributed=",
         ),
         ("det.core.DistributedContext.from_torch_distributed()", "ValueError: 'RANK' is not set"),
         ("det.core.DistributedContext.from_deepspeed()", "not started by DeepSpeed's launcher"),
@@ -211,12 +237,12 @@ def test_metrics_and_progress_are_reported(run, tmp_path: Path) -> None:  # type
             "RuntimeError: DistributedContext.from_tf_config() knows workers alone, and TF_CONFIG has the task 'ps'",
         ),
         (
-            "import os, json; task = {'type': 'worker', 'index': 1}\n"
+            "import os, json; task = {'type': 'worker', 'index': 1}; del os.environ['JOB_STATE_DIR']\n"
             "cluster = {'worker': ['one:1', 'two:1']}\n"
             "os.environ['TF_CONFIG'] = json.dumps({'cluster': cluster, 'task': task})\n"
             "import sys, types; sys.modules['tensorflow'] = types.ModuleType('tensorflow')\n"
             "det.core.DistributedContext.from_tf_config()",
-            "NotImplementedError: DistributedContext over several machines",
+            "RuntimeError: DistributedContext over several machines",
         ),
         (
             "det.LegacyTrial",
@@ -915,6 +941,137 @@ def test_processes_of_a_trial_give_one_another_what_they_have(run_ranks: Any) ->
         assert output.strip() == str([[0, 10, 20], gathered if rank == 0 else None, "of 0", b"x"])
 
 
+@pytest.mark.parametrize("in_cluster", [False, True])
+def test_processes_of_several_learners_give_one_another_what_they_have(
+    run_ranks: Any, tmp_path: Path, in_cluster: bool
+) -> None:
+    # Learners of a host share a folder; pods have a key in their variables and a port of Determined's.
+    key = {"FABRIC_PEER_KEY": "k", "JOB_STATE_DIR": "", "MASTER_ADDR": "localhost"} if in_cluster else {}
+
+    ran = run_ranks(
+        "given = [distributed.allgather(rank * 10), distributed.gather(rank), distributed.broadcast(rank),\n"
+        "         distributed.allgather_local(rank), distributed.gather_local(rank),\n"
+        "         distributed.broadcast_local(rank), distributed.allgather(b'x' * 3000000)[3][-1:]]\n"
+        "print(given, distributed.local_rank, distributed.cross_rank, distributed.get_num_agents())\n"
+        "core.__exit__(None, None, None)\n",
+        learners=[key, key],
+    )
+
+    assert [code for code, _, _ in ran] == [0] * 4, ran
+    for rank, (_, output, _) in enumerate(ran):
+        cross, first = rank // 2, rank // 2 * 2
+        local = [first, first + 1]
+        given: list[object] = [[0, 10, 20, 30], [0, 1, 2, 3] if rank == 0 else None, 0]
+        given += [local, local if rank == first else None, first, b"x"]
+        assert output.strip() == f"{given} {rank % 2} {cross} 2"
+    assert not list(tmp_path.glob(".determined-meeting*"))
+
+
+def test_who_has_not_the_key_of_the_trial_is_not_heard(run_ranks: Any, tmp_path: Path) -> None:
+    ran = run_ranks(
+        "import socket, json, os\n"
+        "from determined.core import _over_network, DistributedContext\n"
+        "if rank == 3:\n"
+        "    file = os.path.join(os.environ['JOB_STATE_DIR'], '.determined-meeting-1')\n"
+        "    while not os.path.exists(file):\n        pass\n"
+        "    document = json.load(open(file))\n"
+        "    assert os.stat(file).st_mode & 0o777 == 0o600\n"
+        "    with socket.create_connection(('127.0.0.1', document['port'])) as peer:\n"
+        "        peer.sendall(b'x' * 80)\n"
+        "        print(len(peer.recv(100)), peer.recv(100))\n"
+        "    try:\n"
+        "        _over_network._connected('127.0.0.1', document['port'], 'another key', b' ' * 16)\n"
+        "    except OSError as error:\n        print(error)\n"
+        "numbers = {'local_rank': rank % 2, 'local_size': 2, 'cross_rank': rank // 2, 'cross_size': 2}\n"
+        "second = DistributedContext(rank=rank, size=4, **numbers)\n"
+        "print(second.allgather(rank))\n",
+        learners=[{}, {}],
+    )
+
+    assert [code for code, _, _ in ran] == [0] * 4, ran
+    assert ran[3][1].splitlines() == ["32 b''", "rank 0 has ended", "[0, 1, 2, 3]"]
+
+
+def test_a_learner_that_ends_is_named_to_the_others(run_ranks: Any) -> None:
+    ran = run_ranks("if rank == 3:\n    raise SystemExit(5)\ndistributed.allgather(1)\n", learners=[{}, {}])
+
+    assert [code for code, _, _ in ran] == [1, 1, 1, 5]
+    assert "ConnectionError: rank 3 of the trial has ended" in ran[0][2]
+    assert "ConnectionError: rank 0 of the trial has ended" in ran[2][2]
+
+
+def test_learners_acknowledge_a_stop_that_the_first_has_seen(run_ranks: Any, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    (folders[0] / "stop").touch()
+    stops = [{"FABRIC_STOP_FILE": str(folder / "stop")} for folder in folders]
+
+    ran = run_ranks("print(core.preempt.should_preempt())", learners=stops)
+    assert [output for _, output, _ in ran] == ["True\n"] * 4
+    assert all("acknowledged" in (folder / "stop-answer").read_text().split() for folder in folders)
+
+    for folder in folders:
+        (folder / "stop-answer").unlink()
+    code = (
+        "print(core.preempt.should_preempt(auto_ack=False))\nif rank == 2:\n"
+        "    core.preempt.acknowledge_preemption_signal()\n"
+    )
+    assert [output for _, output, _ in run_ranks(code, learners=stops)] == ["True\n"] * 4
+    assert "acknowledged" in (folders[1] / "stop-answer").read_text().split()
+    assert "acknowledged" not in (folders[0] / "stop-answer").read_text().split()
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_sharded_checkpoint_of_several_learners_is_whole_with_the_first(
+    run_ranks: Any, tmp_path: Path, is_shared: bool
+) -> None:
+    names = ["first", "first" if is_shared else "second"]
+    folders = [{"CHECKPOINT_DIR": str(tmp_path / name)} for name in names]
+
+    ran = run_ranks(
+        "import os\n"
+        "metadata = {'steps_completed': 7, 'by': {str(rank): 'ok'}}\n"
+        "with core.checkpoint.store_path(metadata, shard=True) as (path, name):\n"
+        "    path.joinpath('parts', str(rank)).mkdir(parents=True)\n"
+        "    path.joinpath('parts', str(rank), 'state').write_bytes(b'%d' % rank * 5000000)\n"
+        "    path.joinpath('config').write_text('the same')\n"
+        "try:\n"
+        "    with core.checkpoint.restore_path(name) as path:\n"
+        "        print(sorted(os.path.getsize(each) for each in path.glob('parts/*/state')))\n"
+        "except FileNotFoundError as error:\n    print(error)\n",
+        learners=folders,
+    )
+
+    assert [code for code, _, _ in ran] == [0] * 4, ran
+    assert [output for _, output, _ in ran[:2]] == [f"{[5000000] * 4}\n"] * 2
+    for _, output, _ in ran[2:]:
+        assert output == f"{[5000000] * 4}\n" if is_shared else "saved with the first learner" in output
+    (checkpoint,) = (tmp_path / "first").iterdir()
+    assert sorted(each.name for each in checkpoint.iterdir()) == [
+        ".determined.json", "config", "metadata.json", "parts",
+    ]  # fmt: skip
+    assert not (tmp_path / "second").exists()
+    assert not list((tmp_path / "tmp").glob("checkpoint-*"))
+    assert [each["step"] for each in reported(tmp_path)] == [7]
+
+
+def test_parts_of_learners_that_contradict_one_another_are_refused_by_all(
+    run_ranks: Any, tmp_path: Path
+) -> None:
+    folders = [{"CHECKPOINT_DIR": str(tmp_path / name)} for name in ("first", "second")]
+
+    ran = run_ranks(
+        "with core.checkpoint.store_path({'steps_completed': 1}, shard=True) as (path, name):\n"
+        "    path.joinpath('config').write_text(str(rank // 2))\n",
+        learners=folders,
+    )
+
+    error = "RuntimeError: the parts of the checkpoint could not be put together: config of rank 2: another process"
+    assert [error in errors for _, _, errors in ran] == [True] * 4, ran
+    assert not list((tmp_path / "first").iterdir())
+
+
 def test_nothing_is_left_of_how_processes_met(run_ranks: Any, environment: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory(prefix="fab-") as folder:  # short: the path of a socket has 107 bytes
         environment["TMPDIR"] = folder
@@ -1127,6 +1284,62 @@ def test_a_process_for_each_slot_is_started_by_torch(launch: Any, tmp_path: Path
         " --module --max_restarts 1 determined.launch.wrap_rank RANK -- python3 train.py --lr=1"
     )
     assert words == expected.split()
+    second = launch("determined.launch.torch_distributed", "train.py", MASTER_PORT="1234", **SECOND)
+    assert "'--nnodes', '2', '--nproc_per_node', '1', '--node_rank', '1'" in second.stdout
+    assert "'--master_addr', 'x-0.x', '--master_port', '1234'" in second.stdout
+
+
+SECOND = {"NUM_LEARNERS": "2", "NODE_RANK": "1", "LEARNER_NAME_PREFIX": "x", "MASTER_ADDR": "x-0.x"}
+"""What the second of two learners has that reach one another by name."""
+
+
+@pytest.mark.parametrize("launcher", ["deepspeed", "horovod"])
+def test_a_launcher_that_needs_ssh_is_refused_where_there_are_several_learners(
+    launch: Any, launcher: str
+) -> None:
+    ran = launch(f"determined.launch.{launcher}", "train.py", **SECOND)
+
+    assert ran.returncode == 1
+    assert "the trial has 2 learners, and " in ran.stderr
+    assert "determined.launch.torch_distributed starts them" in ran.stderr
+    assert "resources.is_single_node: true" in ran.stderr
+
+
+def test_tensorflows_process_on_each_of_several_learners_knows_the_others(launch: Any) -> None:
+    command = (
+        "determined.launch.tensorflow",
+        "--port",
+        "99",
+        "--",
+        "sh",
+        "-c",
+        'echo "$TF_CONFIG $DET_CHIEF_IP"',
+    )
+
+    ran = launch(*command, **SECOND)
+    assert json.loads(ran.stdout.rpartition(" ")[0]) == {
+        "cluster": {"worker": ["x-0.x:99", "x-1.x:99"]},
+        "task": {"type": "worker", "index": 1},
+    }
+    assert ran.stdout.endswith(" x-0.x\n")
+
+    refused = launch(*command, **{**SECOND, "MASTER_ADDR": "127.0.0.1"})
+    assert refused.returncode == 1
+    assert "the trial's 2 learners are processes of one host and would have one port" in refused.stderr
+
+
+def test_a_learner_knows_the_addresses_of_all(run: Any) -> None:
+    code = (
+        "import os\nos.environ.update({'NUM_LEARNERS': '2', 'NODE_RANK': '1', 'DET_SLOT_IDS': '[0, 1]'})\n"
+        "info = det.get_cluster_info()\n"
+        "print(info.container_addrs, info.container_rank, info.container_slot_counts)\n"
+    )
+
+    named = run(code, LEARNER_NAME_PREFIX="x", MASTER_ADDR="x-0.x")
+    assert named.stdout == "['x-0.x', 'x-1.x'] 1 [2, 2]\n", named.stderr
+    assert run(code, LEARNER_NAME_PREFIX="x", MASTER_ADDR="127.0.0.1").stdout == (
+        "['127.0.0.1', '127.0.0.1'] 1 [2, 2]\n"
+    )
 
 
 HARNESS = ["python3", "-m", "determined.exec.harness", "m:T"]

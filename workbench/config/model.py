@@ -52,6 +52,9 @@ RETENTION: Final[Mapping[str, type]] = {
 CPU_SLOT: Final = "cpu_slot"
 """What a slot of an experiment of Determined is where there is no GPU: a process with so many cores, or false."""
 CORES_MAX: Final = 1024
+MAX_SLOTS_PER_POD: Final = "max_slots_per_pod"
+"""How many slots of an experiment of Determined one pod of a cluster has at most."""
+SLOTS_MAX: Final = 1024
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _ADDRESS: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(\S*)")
@@ -218,8 +221,13 @@ class ConfigReader:
 
     def _check_experiments(self, experiments: Mapping[str, Any], prefix: str) -> None:
         for name, value in experiments.items():
+            if name == MAX_SLOTS_PER_POD:
+                if type(value) is not int or not 1 <= value <= SLOTS_MAX:
+                    problem = f"must be a whole number from 1 to {SLOTS_MAX}"
+                    raise self._error(name, f"{prefix}experiments.{name} {problem}")
+                continue
             if name != CPU_SLOT:
-                self._warn_unknown(name, (CPU_SLOT,), f"{prefix}experiments.")
+                self._warn_unknown(name, (CPU_SLOT, MAX_SLOTS_PER_POD), f"{prefix}experiments.")
                 continue
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if value is not False and not (is_number and 0 <= value <= CORES_MAX):

@@ -43,7 +43,8 @@ class Config:
     code: Mapping[str, Any] = field(default_factory=dict)
     """Keys of :mod:`workbench.config.code`."""
     experiments: Mapping[str, Any] = field(default_factory=dict)
-    """``cpu_slot``: what a slot of an experiment of Determined is where there is no GPU."""
+    """What slots of an experiment of Determined are: ``cpu_slot`` where there is no GPU, ``max_slots_per_pod`` in a
+    cluster."""
     profiles: Mapping[str, Config] = field(default_factory=dict)
     """Parts of the file that only count when they are asked for by name."""
     layers: tuple[Layer, ...] = ()

@@ -25,6 +25,8 @@ LENGTHS_VARIABLE = "DET_SEARCHER_LENGTHS"
 """How far a trial is trained in all at each rung of its search, as JSON; ours, Determined's code asks its master."""
 PROMOTED_VARIABLE = "DET_SEARCHER_PROMOTED"
 """The job whose search halts it at a rung, and has it go on if it is among the best there; ours, too."""
+PEER_KEY_VARIABLE = "FABRIC_PEER_KEY"
+"""What shows that a process of another pod is one of the same trial; learners of one host share a folder instead."""
 SAVED_FILE = ".determined.json"
 """Within a checkpoint: its metadata, and when it was saved."""
 

@@ -203,6 +203,15 @@ def test_a_number_waits_for_so_many() -> None:
     assert ended(*three, ends_when="first").reason.text.startswith("learner 2")
 
 
+def test_a_job_of_which_not_all_had_ended_when_it_was_halted_is_halted() -> None:
+    some = (exited(1, 0, stopped="halt", ended_us=2), exited(2, 0, ended_us=1))
+
+    assert ended(*some, ends_when="all", intent=Intent.HALT).state is State.HALTED
+    assert ended(*some, ends_when="first", intent=Intent.HALT).state is State.COMPLETED
+    all_of_them = (exited(1, 0, ended_us=2), exited(2, 0, ended_us=1))
+    assert ended(*all_of_them, ends_when="all", intent=Intent.HALT).state is State.COMPLETED
+
+
 ends = st.builds(
     lambda number, code, sig, stopped, gone, decided, at: (
         lost(number)

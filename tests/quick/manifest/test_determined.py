@@ -305,7 +305,7 @@ NO_VALUE_HERE = {
     "devices": "is named by a warning; a device is merged in templates, whatever its form",
     "native_parallel": "has no effect in Determined either",
     "resource_pool": "is named by a warning; --backend names where it runs",
-    "is_single_node": "is named by a warning; a trial runs on one machine",
+    "is_single_node": "counts where a trial is submitted to a cluster",
 }
 """Keys of Determined's defaults that no key of ours has a value for, and why."""
 
@@ -1517,7 +1517,6 @@ def test_keys_of_a_shared_folder_that_nothing_goes_by_are_named(key: str, value:
     "lines",
     [
         "resources: {devices: ['/dev/a:/dev/a']}",
-        "resources: {is_single_node: true}",
         "environment: {add_capabilities: [CAP_KILL]}",
         "environment: {drop_capabilities: [CAP_KILL]}",
     ],

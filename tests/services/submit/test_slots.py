@@ -9,9 +9,10 @@ import pytest
 
 from backends.contract.host import Backend, BackendOptions
 from backends.local.backend import LocalBackend
+from workbench.errors import UsageError
 from workbench.manifest.builder.params import SLOTS_VARIABLE
 from workbench.paths import Home
-from workbench.services.backends.placement import may_get_gpu
+from workbench.services.backends.placement import learners_of_cluster, may_get_gpu
 from workbench.services.submit.options import RunOptions
 from workbench.services.submit.prepare import JobSubmission, prepare
 
@@ -99,7 +100,63 @@ class Cluster(Backend):
 
     type: ClassVar[str] = "kubernetes"
     probe = inventory = open = None  # type: ignore[assignment]
+    most: int | None = None
+
+    def gpus_of_largest_machine(self) -> int | None:
+        return self.most
 
 
 def test_slots_that_a_file_names_stay_gpus_in_a_cluster_that_may_get_nodes_with_some() -> None:
     assert may_get_gpu(Cluster(BackendOptions("c", "kubernetes")))
+
+
+@pytest.mark.parametrize(
+    ("slots", "most", "learners"),
+    [(16, 8, 2), (16, 16, 1), (12, 8, 2), (16, 6, 4), (7, 4, 7), (16, None, 1), (16, 0, 1)],
+)
+def test_the_slots_of_a_trial_are_divided_where_no_node_has_so_many(
+    slots: int, most: int | None, learners: int
+) -> None:
+    cluster = Cluster(BackendOptions("c", "kubernetes"))
+    cluster.most = most
+
+    found, why = learners_of_cluster(slots, cluster)
+
+    assert found == learners
+    assert learners == 1 or why == f"no node has more than {most}"
+
+
+def test_the_configuration_says_before_any_node_how_many_slots_a_pod_has(clean_environment: Path) -> None:
+    (clean_environment / "config.toml").write_text("[experiments]\nmax_slots_per_pod = 8\n")
+    cluster = Cluster(BackendOptions("c", "kubernetes"))
+    cluster.most = 4
+
+    assert learners_of_cluster(32, cluster) == (4, "[experiments] max_slots_per_pod = 8")
+    assert learners_of_cluster(5, cluster)[0] == 1
+    with pytest.raises(UsageError, match="12 slots cannot be divided among pods with 8 slots each"):
+        learners_of_cluster(12, cluster)
+
+
+def test_a_trial_that_is_to_be_on_one_machine_stays_one_learner(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_gpus(monkeypatch, 8)
+
+    text = EXPERIMENT + "resources: {slots_per_trial: 4, is_single_node: true}\n"
+    found = prepared(home, text)
+
+    assert (found.loaded.spec.learners, found.loaded.spec.gpus, found.warnings) == (1, 4, ())
+
+
+def test_learners_of_the_command_line_share_the_slots_of_the_file_and_all_of_them_have_to_end(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_gpus(monkeypatch, 8)
+    text = EXPERIMENT + "resources: {slots_per_trial: 4}\n"
+
+    spec = prepared(home, text, "learners=2").loaded.spec
+    assert (spec.learners, spec.gpus, spec.ends_when) == (2, 2, "all")
+    spec = prepared(home, text, "learners=2", "gpus=4", "ends_when=first").loaded.spec
+    assert (spec.learners, spec.gpus, spec.ends_when) == (2, 4, "first")
+    spec = prepared(home, EXPERIMENT, "learners=2").loaded.spec
+    assert (spec.learners, spec.gpus) == (2, 1)

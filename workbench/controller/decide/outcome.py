@@ -129,7 +129,8 @@ def decider(
 ) -> LearnerStatus | None:
     """Return the learner whose end decides the job: the first failure, else the success that ``ends_when`` names.
 
-    None when every learner was stopped. A decision that an agent recorded goes before the order of times.
+    None when every learner was stopped, or so many that those which had ended before are not enough. A decision that an
+    agent recorded goes before the order of times.
     """
     over = [learner for learner in learners if learner.phase in OVER]
     own = sorted((learner for learner in over if _ended_by_itself(learner, intent)), key=_order)
@@ -142,6 +143,8 @@ def decider(
     if not own:
         return None
     needed = {"first": 1, "all": len(over)}.get(str(ends_when)) or int(ends_when)
+    if len(own) < needed and intent is not Intent.NONE:
+        return None  # those that had ended when the others were stopped were not enough
     return own[min(needed, len(own)) - 1]
 
 

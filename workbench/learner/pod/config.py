@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import os
 import time
 
+from workbench.learner.determined_jobs import CONFIG_VARIABLE, PEER_KEY_VARIABLE
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.platform.errors import Failure
 
@@ -106,6 +109,10 @@ def own_variables(pod: PodConfig) -> dict[str, str]:
     rank = str(pod.learner - 1)
     marker = "%s/%s/%d/%d" % (launch.home, launch.job, launch.attempt, pod.learner)
     own = {"LEARNER_ID": str(pod.learner), "NODE_RANK": rank, "RANK": rank, "FABRIC_LEARNER": marker}
+    if launch.learners > 1 and CONFIG_VARIABLE in os.environ:
+        token = str(pod.document["token"]).encode()
+        # Not the token itself: with that code could tell side-cars how other learners ended.
+        own[PEER_KEY_VARIABLE] = hmac.new(token, b"processes of the trial", hashlib.sha256).hexdigest()
     if pod.document.get("requirements"):
         path = os.environ.get("PATH") or "/usr/local/bin:/usr/bin:/bin"
         own.update(PATH="%s/bin:%s" % (ENVIRONMENT, path), VIRTUAL_ENV=ENVIRONMENT)

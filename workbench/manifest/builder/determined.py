@@ -144,7 +144,6 @@ _NOT_CARRIED: Final[Mapping[str, str]] = {
     "resources.resource_pool": "--backend names where it runs",
     "resources.devices": "without environment.image the code has the machine's own; in a cluster"
     f" pod_spec names them in the resources of {CONTAINER}",
-    "resources.is_single_node": "a trial runs on one machine",
     "environment.add_capabilities": _CAPABILITIES,
     "environment.drop_capabilities": _CAPABILITIES,
     "environment.ports": "name what the code serves on in proxy_ports:",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -22,6 +22,7 @@ from workbench.services.submit.options import (
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
+    from backends.contract.host import Backend
     from workbench.data.code.snapshot import Snapshot, SnapshotOptions
     from workbench.job import JobId
     from workbench.manifest import Loaded
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from workbench.store.db.rows import TargetRef
 
 
+CLUSTER: Final = "kubernetes"
 STARTUP_HOOK: Final = "startup-hook.sh"
 """At the root of an experiment's code: what Determined runs before the entrypoint."""
 NO_CHAIN: Final[Mapping[str, Parent]] = {}
@@ -177,7 +179,10 @@ def _prepare(
     git = _GitQuery(_likely_folder(options))
     git.start()
     choice = choice or BackendChoice(home, cancel)
-    manifest, slot_notes = _with_slots(read_manifest(options), options, choice)
+    read = read_manifest(options)
+    manifest, slot_notes = _with_slots(
+        read, options, lambda: [name for name, _ in _backends_of(read.spec, options, choice)[0]]
+    )
     check_cancelled(cancel)
     loaded, passed_on = with_parents(manifest, home, chain, launch=launch)
     inline = inline_secrets(loaded)
@@ -419,51 +424,142 @@ def code_of(options: RunOptions, loaded: Loaded, home: Home) -> Path | None:
     return Path.cwd() if options.command else None
 
 
-def _with_slots(loaded: Loaded, options: RunOptions, choice: BackendChoice) -> tuple[Loaded, tuple[str, ...]]:
-    """Have the slots of an experiment of Determined be processes on the CPU where there is no GPU, and say so.
+def _with_slots(
+    loaded: Loaded, options: RunOptions, backends: Callable[[], Sequence[str]]
+) -> tuple[Loaded, tuple[str, ...]]:
+    """Return an experiment of Determined with what its slots are where it runs, and notes that say so.
 
-    GPUs that were asked for by our own names stay GPUs. Slots that the file names are GPUs unless a backend can give
-    none; the one of a file that names none is a GPU only where a backend has one, since such a file must run anywhere.
+    Slots are GPUs, or processes on the CPU where there is no GPU. Those of one trial are divided among learners where
+    the manifest asks for several, or where no node of a cluster has so many GPUs. GPUs that were asked for by our own
+    names stay as they are, for each learner.
+
+    Args:
+        loaded: the manifest; one of another kind is returned as it is.
+        options: what the client asks for.
+        backends: returns where it may run, as it is named; called only where that counts.
+
+    Raises:
+        UsageError: the slots cannot be divided equally.
     """
-    from workbench.config import load_config
-    from workbench.config.model import CPU_SLOT
-    from workbench.manifest.builder.determined import DEFAULT_ORIGIN
-    from workbench.manifest.builder.params import CONFIG_VARIABLE, SLOTS_VARIABLE
+    from workbench.manifest.builder.params import CONFIG_VARIABLE
 
-    spec, slots = loaded.spec, loaded.spec.gpus
+    spec = loaded.spec
+    if CONFIG_VARIABLE not in spec.env:
+        return loaded, ()
+    slots, learners, notes = spec.gpus, spec.learners, []
+    if slots and not _has_own_gpus(loaded, options):
+        if learners > 1 and not _has_default_slots(loaded):
+            slots = _divided(spec.gpus, learners)
+        opened = _opened_backends(loaded, options, backends)
+        found = _on_cpu(loaded, slots, learners, opened)
+        if found is not None:
+            spec, note = found
+            notes.append(note)
+        elif learners == 1 and opened[0].options.type == CLUSTER and not _is_of_one_machine(spec):
+            from workbench.services.backends.placement import learners_of_cluster
+
+            learners, why = learners_of_cluster(slots, opened[0])
+            if learners > 1:
+                slots //= learners
+                each = f"{slots} GPU{'s' if slots > 1 else ''} each"
+                notes.append(f"the {spec.gpus} slots are {learners} learners with {each}: {why}")
+        spec = spec if found else replace(spec, gpus=slots)
+    if learners > 1:
+        # The first to end would decide: any of them, while the one that saves the last checkpoint goes on.
+        ends_when = "all" if loaded.origins.get("ends_when") == "default" else spec.ends_when
+        spec = replace(spec, learners=learners, ends_when=ends_when)
+    return (replace(loaded, spec=spec), tuple(notes)) if spec != loaded.spec else (loaded, tuple(notes))
+
+
+def _has_own_gpus(loaded: Loaded, options: RunOptions) -> bool:
+    """Return whether GPUs were asked for by our own names."""
     origin = loaded.origins.get("gpus", "")
-    is_own = origin.startswith(("flag", "--set", "FABRIC_")) and not (
-        origin == "--set" and any(text.startswith("resources.slots_per_trial") for text in options.overrides)
-    )
-    if not slots or is_own or CONFIG_VARIABLE not in spec.env:
-        return loaded, ()
-    cores = load_config().experiments.get(CPU_SLOT, 0)
-    if cores is False:
-        return loaded, ()
+    is_slots = any(text.startswith("resources.slots_per_trial") for text in options.overrides)
+    return origin.startswith(("flag", "--set", "FABRIC_")) and not (origin == "--set" and is_slots)
+
+
+def _has_default_slots(loaded: Loaded) -> bool:
+    """Return whether the file does not say how many slots a trial has."""
+    from workbench.manifest.builder.determined import DEFAULT_ORIGIN
+
+    return loaded.origins.get("gpus") == DEFAULT_ORIGIN
+
+
+def _is_of_one_machine(spec: JobSpec) -> bool:
+    """Return whether the file wants all slots of a trial on one machine."""
+    from workbench.manifest.builder.params import CONFIG_VARIABLE
+
+    config: Mapping[str, Any] = json.loads(spec.env[CONFIG_VARIABLE])
+    return bool((config.get("resources") or {}).get("is_single_node"))
+
+
+def _divided(slots: int, learners: int) -> int:
+    """Return how many slots each learner has.
+
+    Raises:
+        UsageError: they cannot be divided equally.
+    """
+    if slots % learners:
+        raise UsageError(
+            f"{slots} slots cannot be divided equally among {learners} learners",
+            hint=f"resources.slots_per_trial: {slots + -slots % learners} can; --gpus N gives each learner N",
+        )
+    return slots // learners
+
+
+def _opened_backends(
+    loaded: Loaded, options: RunOptions, backends: Callable[[], Sequence[str]]
+) -> list[Backend]:
     from workbench.services.backends.choice import split_names
-    from workbench.services.backends.placement import backend_options, may_get_gpu, open_backend
+    from workbench.services.backends.placement import backend_options, open_backend
 
     within = {"context": options.context, "namespace": options.namespace}
-    texts = [name or spec.backend for name, _ in _backends_of(spec, options, choice)[0]]
-    named = [name for text in texts for name in split_names(text)]
-    backends = [open_backend(backend_options(name, **within)) for name in named]
-    is_default = loaded.origins.get("gpus") == DEFAULT_ORIGIN
-    counts = [backend.gpu_count() for backend in backends] if is_default else []
+    named = [name for text in backends() for name in split_names(text or loaded.spec.backend)]
+    return [open_backend(backend_options(name, **within)) for name in named]
+
+
+def _cpu_slot() -> float | bool:
+    """Return how many cores a slot has where there is no GPU; False where it is a GPU everywhere."""
+    from workbench.config import load_config
+    from workbench.config.model import CPU_SLOT
+
+    cores: float | bool = load_config().experiments.get(CPU_SLOT, 0)
+    return cores
+
+
+def _on_cpu(
+    loaded: Loaded, slots: int, learners: int, opened: Sequence[Backend]
+) -> tuple[JobSpec, str] | None:
+    """Return the job with processes on the CPU, and a note of it; None where its slots are GPUs.
+
+    Slots that the file names are GPUs unless a backend can give none; the one of a file that names none is a GPU only
+    where a backend has one, since such a file must run anywhere.
+    """
+    from workbench.manifest.builder.params import SLOTS_VARIABLE
+    from workbench.services.backends.placement import may_get_gpu
+
+    cores = _cpu_slot()
+    if cores is False:
+        return None
+    is_default = _has_default_slots(loaded)
+    counts = [backend.gpu_count() for backend in opened] if is_default else []
     # Of several backends the first one counts for slots that the file names: a trial of another may wait there.
-    if all(counts) if is_default else may_get_gpu(backends[0]):
-        return loaded, ()
+    if all(counts) if is_default else may_get_gpu(opened[0]):
+        return None
     is_unknown = None in counts and 0 not in counts
-    spec = loaded.on_cpu or spec
+    spec = loaded.on_cpu or loaded.spec
     env = {**spec.env, SLOTS_VARIABLE: json.dumps(list(range(slots)))}
-    one = slots == 1
-    reserved = f"{slots * cores:g} cores in all" if cores else f"no cores of {'its' if one else 'their'} own"
-    what = "the slot is a process" if one else f"the {slots} slots are processes"
+    total = slots * learners
+    one = total == 1
+    reserved = f"{total * cores:g} cores in all" if cores else f"no cores of {'its' if one else 'their'} own"
+    what = "the slot is a process" if one else f"the {total} slots are processes"
+    among = f", {slots} in each of {learners} learners" if learners > 1 else ""
     why = "whether there is a GPU is not known" if is_unknown else "there is no GPU"
-    note = f"{what} on the CPU with {reserved}: {why} ([experiments] cpu_slot = {cores:g})"
+    note = f"{what} on the CPU with {reserved}{among}: {why} ([experiments] cpu_slot = {cores:g})"
     if is_unknown:
         note += "; resources.slots_per_trial: 1 asks for one"
     cpus = slots * cores if cores else spec.cpus
-    return replace(loaded, spec=replace(spec, gpus=0, cpus=cpus, env=env)), (note,)
+    return replace(spec, gpus=0, cpus=cpus, env=env), note
 
 
 def _with_startup_hook(loaded: Loaded, code: Path | None) -> tuple[Loaded, tuple[str, ...]]:

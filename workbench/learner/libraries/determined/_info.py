@@ -96,18 +96,31 @@ class ClusterInfo:
         self.task_type = get("DET_TASK_TYPE") or "TRIAL"
         self.gpu_uuids = [part for part in gpus.split(",") if part]
         self.slot_ids = list_of(SLOTS_VARIABLE) or list(range(len(self.gpu_uuids)))
-        self.container_addrs = [get("MASTER_ADDR", "127.0.0.1")]
+        self.container_addrs = _addresses(max(_number("NUM_LEARNERS", 1), 1))
         self.container_rank = _number("NODE_RANK", 0)
-        self.container_slot_counts = [max(len(self.slot_ids), 1)]
+        self.container_slot_counts = [max(len(self.slot_ids), 1)] * len(self.container_addrs)
         self.user_data = config.get("data") or {}
         self.trial = TrialInfo(job, {**json_object(get(HPARAMS_VARIABLE)), **hparams()}, config)
         self._trial_info = self.trial  # Determined's own examples read it by this name
         self._latest_checkpoint = _latest_at_start()
 
     @property
+    def has_several(self) -> bool:
+        """Whether the trial has several processes: a slot each, or several learners."""
+        return len(self.slot_ids) > 1 or len(self.container_addrs) > 1
+
+    @property
     def latest_checkpoint(self) -> str | None:
         """The id of the checkpoint that had been saved last when the command started; None where there was none."""
         return self._latest_checkpoint
+
+
+def _addresses(learners: int) -> list[str]:
+    """Return the addresses of all learners, in their order: their names, where they have some for one another."""
+    first, prefix = os.environ.get("MASTER_ADDR") or "127.0.0.1", os.environ.get("LEARNER_NAME_PREFIX", "")
+    if learners > 1 and first == "%s-0.%s" % (prefix, prefix):
+        return ["%s-%d.%s" % (prefix, number, prefix) for number in range(learners)]
+    return [first] * learners
 
 
 _first_look: list[str | None] = []
@@ -129,7 +142,7 @@ def get_cluster_info() -> ClusterInfo | None:
     if not job:
         return None
     info = ClusterInfo(job)
-    if len(info.slot_ids) > 1:
+    if info.has_several:
         # It may be a launcher of the code's own: were it ended by a stop, so would be its processes before they look.
         outlive_the_request_to_stop()
     return info

@@ -73,6 +73,8 @@ class PreemptContext:
         self._mode = mode
         self._answer = ""
         """What the agent knows of this process."""
+        self._was_found = False
+        """Whether rank 0 has said that there is a stop."""
 
     def should_preempt(self, auto_ack: bool = True) -> bool:
         """Return whether to save a checkpoint and end: the job is halted, or its search stops the trial.
@@ -95,12 +97,17 @@ class PreemptContext:
         elif found and not self._answer:
             self._tell(SEEN)
         if self._mode is PreemptMode.WorkersAskChief:
-            return bool(self._distributed.broadcast(found))
+            found = bool(self._distributed.broadcast(found))
+            self._was_found = self._was_found or found
+            if found and auto_ack and self._distributed.cross_rank:
+                self.acknowledge_preemption_signal()
         return found
 
     def acknowledge_preemption_signal(self) -> None:
         """Acknowledge a stop: the job ends because of it, is halted, and is to go on later."""
-        if should_stop() and self._answer != ACKNOWLEDGED:
+        # Another machine's agent is asked at another moment than that of rank 0.
+        is_asked = should_stop() or (self._was_found and self._distributed.cross_rank > 0)
+        if is_asked and self._answer != ACKNOWLEDGED:
             self._tell(ACKNOWLEDGED)
 
     def _tell(self, answer: str) -> None:
@@ -235,20 +242,27 @@ def init(
         ImportError: it is a bucket, and the job's environment has no ``boto3``.
         NotImplementedError: the checkpoint storage is neither a folder nor a bucket of S3.
         TypeError: the checkpoint storage is neither a text nor a dictionary.
-        ValueError: it is not a storage, there is no such mode, or the job has several slots and it is not said which
-            process this is.
+        ValueError: it is not a storage, there is no such mode, or the job has several slots or learners and it is not
+            said which process this is.
     """
     preempt_mode, tensorboard_mode = PreemptMode(preempt_mode), TensorboardMode(tensorboard_mode)
     storage = storage_of(checkpoint_storage)
     info = get_cluster_info()
-    if distributed is None and info is not None and len(info.slot_ids) > 1:
+    if distributed is None and info is not None and info.has_several:
         raise ValueError(
-            "the job has %d slots: init() needs distributed=, the DistributedContext of this process"
-            % len(info.slot_ids)
+            "the job has %s: init() needs distributed=, the DistributedContext of this process"
+            % _size_of(info)
         )
     outlive_the_request_to_stop()
     _print_stack_at_sigusr1()
     return CoreContext(distributed, preempt_mode, storage, tensorboard_mode)
+
+
+def _size_of(info: ClusterInfo) -> str:
+    learners, slots = len(info.container_addrs), len(info.slot_ids)
+    if learners == 1:
+        return "%d slots" % slots
+    return "%d learners%s" % (learners, " with %d slots each" % slots if slots > 1 else "")
 
 
 def _dummy_init(*, checkpoint_storage: Any = None, **_: Any) -> CoreContext:

@@ -24,6 +24,7 @@ from .._info import (  # noqa: TID252
     write_document,
 )
 from ._distributed import alone, merged_metadata
+from ._shards import collect_parts, folder_for_parts, remove_parts
 from ._storage import METADATA_FILE, FolderStorage
 
 TYPE_CHECKING = False  # the real one costs the import of typing
@@ -96,7 +97,8 @@ class CheckpointContext:
             raise RuntimeError("a selector needs ckpt_dir, which is None")
         source, rank = None if ckpt_dir is None else os.fspath(ckpt_dir), self._distributed.rank
         found = None if source is None else os.stat(source)
-        folders = self._distributed.allgather(found and (found.st_dev, found.st_ino))
+        machine = self._distributed.cross_rank
+        folders = self._distributed.allgather(found and (machine, found.st_dev, found.st_ino))
         if not any(folders):
             raise RuntimeError("ckpt_dir is None in all processes; one has to give a folder")
         names: list[str] = []
@@ -131,44 +133,61 @@ class CheckpointContext:
     ) -> Iterator[tuple[Path, str]]:
         """Yield a folder and the id of the checkpoint that it becomes when the block ends without an error.
 
-        With ``shard`` all processes call it and write into one folder; their metadata is merged.
+        With ``shard`` all processes call it and write into one folder; their metadata is merged. Machines that do not
+        share that folder write into one of their own, and send their parts to rank 0 when the block ends.
 
         Raises:
             ValueError: the metadata has no ``steps_completed`` when the block ends.
-            RuntimeError: a process other than rank 0 stores what is not sharded, processes give different metadata,
-                or another one of a shard failed.
+            RuntimeError: a process other than rank 0 stores what is not sharded, processes give different metadata or
+                files, or another one of a shard failed.
         """
         distributed = self._distributed if shard else alone()
         if not shard:
             self._refuse_others("store")
             if metadata is None:
                 raise _without_steps()
-        name = str(distributed.broadcast(str(uuid.uuid4())))
+        name = str(uuid.uuid4())
+        if distributed.rank == 0:
+            (Path(checkpoint_folder()) / name).mkdir(parents=True, exist_ok=True)
+        name = str(distributed.broadcast(name))
         path = Path(checkpoint_folder()) / name
-        path.mkdir(parents=True, exist_ok=True)
+        parts = folder_for_parts(distributed, path)
         try:
-            yield path, name
+            try:
+                yield parts or path, name
+            except BaseException:
+                with contextlib.suppress(ConnectionError):
+                    distributed.allgather(None)
+                raise
+            merged = self._merged(distributed, metadata)
+            if distributed.cross_size > 1:
+                collect_parts(distributed, path, parts)
         except BaseException:
-            with contextlib.suppress(ConnectionError):
-                distributed.allgather(None)
             shutil.rmtree(str(path), ignore_errors=True)
             raise
-        parts = distributed.allgather(dict(metadata or {}))
-        if None in parts:
-            failed = ", ".join(str(rank) for rank, part in enumerate(parts) if part is None)
-            raise RuntimeError("the checkpoint is not kept: it failed in rank %s" % failed)
-        try:
-            merged = merged_metadata(parts)
-            if merged.get("steps_completed") is None:
-                raise _without_steps()
-        except (RuntimeError, ValueError):
-            shutil.rmtree(str(path), ignore_errors=True)
-            raise
+        finally:
+            remove_parts(distributed, parts)
         if distributed.rank == 0:
             self._keep(path, merged)
             if self._storage is not None:
                 self._storage.keep(path)
         distributed.broadcast(None)
+
+    def _merged(self, distributed: DistributedContext, metadata: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the metadata of a checkpoint once all processes have written their parts of it.
+
+        Raises:
+            RuntimeError: another process failed, or they contradict one another.
+            ValueError: none of them says how far training is.
+        """
+        given = distributed.allgather(dict(metadata or {}))
+        if None in given:
+            failed = ", ".join(str(rank) for rank, part in enumerate(given) if part is None)
+            raise RuntimeError("the checkpoint is not kept: it failed in rank %s" % failed)
+        merged = merged_metadata(given)
+        if merged.get("steps_completed") is None:
+            raise _without_steps()
+        return merged
 
     @contextlib.contextmanager
     def restore_path(
@@ -347,7 +366,13 @@ class CheckpointContext:
 
     def _missing(self, storage_id: str) -> FileNotFoundError:
         where = [checkpoint_folder(), *([] if self._storage is None else [str(self._storage)])]
-        return FileNotFoundError("there is no checkpoint %r in %s" % (storage_id, " or ".join(where)))
+        text = "there is no checkpoint %r in %s" % (storage_id, " or ".join(where))
+        if self._distributed.cross_rank and storage_id:
+            text += (
+                ": checkpoints are saved with the first learner, which this one shares a folder with on the same host,"
+                " or in a cluster on a ReadWriteMany claim; else it has those of the attempts before"
+            )
+        return FileNotFoundError(text)
 
 
 def _without_steps() -> ValueError:

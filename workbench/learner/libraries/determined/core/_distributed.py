@@ -1,40 +1,25 @@
-"""The processes of one trial on one machine: who is who, and what one gives to the others."""
+"""The processes of one trial: who is who, and what one gives to the others."""
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import hashlib
 import importlib
 import json
 import os
-import pickle
-import socket
-import stat
-import struct
-import tempfile
-import time
+
+from . import _peers
+from ._on_machine import meet_on_machine
+from ._over_network import meet_over_network
 
 TYPE_CHECKING = False  # the real one costs the import of typing
 if TYPE_CHECKING:
     from typing import Any, Mapping, Sequence
 
-MEET_SECONDS = 600.0
-"""How long the processes wait for one another at the beginning: they may import for minutes."""
-RETRY_SECONDS = 0.05
-PATH_MAX = 100
-"""Of a socket's path, in bytes; the kernel takes 107."""
-_LENGTH = struct.Struct("!Q")
-_CREDENTIALS = struct.Struct("iII")
-"""pid, uid and gid of the process at the other end of a socket: unix(7), SO_PEERCRED."""
-_NAMED_BY = ("FABRIC_LEARNER", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
-"""Variables that are alike in all processes of a trial and differ in those of another."""
-
 
 class DistributedContext:
     """One process of a trial, which others meet at a socket of rank 0; with a size of 1 it is alone.
 
-    Each call of a collective has to be made by all processes, in the same order.
+    Each call of a collective has to be made by all processes, in the same order; of those whose names end with
+    ``_local`` by all of one machine.
     """
 
     _made = 0
@@ -56,11 +41,25 @@ class DistributedContext:
     ) -> None:
         """Meet the other processes.
 
-        Ports and addresses of Determined are accepted and not used: the processes are on one machine.
+        Those of one machine need neither addresses nor ports. Those of several meet at ``chief_ip``, which is that of
+        the first learner where it is not given.
+
+        Args:
+            rank: of this process in the trial.
+            size: how many processes the trial has.
+            local_rank: of this process on its machine; the first one of a machine has 0.
+            local_size: how many processes each machine has.
+            cross_rank: of this machine in the trial.
+            cross_size: how many machines the trial has.
+            chief_ip: the address of rank 0's machine.
+            pub_port: the port to meet at; 0 for the job's own.
+            pull_port: Determined's second port, which is not used.
+            port_offset: added to ``pub_port``.
+            force_tcp: not used: processes of one machine always meet without a port.
 
         Raises:
             ValueError: the ranks and sizes contradict one another.
-            NotImplementedError: the processes are on several machines.
+            RuntimeError: there are several machines, and this is no job.
             TimeoutError: another process did not come within ten minutes.
         """
         given = (local_rank, local_size, cross_rank, cross_size)
@@ -72,25 +71,33 @@ class DistributedContext:
         self.local_size = self.size if local_size is None else int(local_size)
         self.cross_rank = int(cross_rank or 0)
         self.cross_size = 1 if cross_size is None else int(cross_size)
-        if not 0 <= self.rank < self.size:
-            raise ValueError("rank %d is not from 0 to %d, one less than the size" % (rank, self.size - 1))
-        if self.cross_size != 1:
-            raise NotImplementedError(
-                "DistributedContext over several machines is not there; torch.distributed of the code itself works"
-            )
+        _check_range("rank", self.rank, "size", self.size)
+        _check_range("local_rank", self.local_rank, "local_size", self.local_size)
+        _check_range("cross_rank", self.cross_rank, "cross_size", self.cross_size)
         if self.local_size * self.cross_size != self.size:
             raise ValueError(
                 "size %d is not local_size %d times cross_size %d"
                 % (self.size, self.local_size, self.cross_size)
             )
-        self._path = ""
-        self._peers: dict[int, socket.socket] = {}
-        number, DistributedContext._made = DistributedContext._made, DistributedContext._made + 1
+        if (self.rank == 0) != (self.local_rank == 0 and self.cross_rank == 0):
+            raise ValueError(
+                "rank 0 has local_rank 0 and cross_rank 0; here rank %d has %d and %d"
+                % (self.rank, self.local_rank, self.cross_rank)
+            )
+        self._all = self._local = _peers.alone()
         if self.size > 1:
-            if self.rank == 0:
-                self._wait_for_others(_name(number))
-            else:
-                self._join(_name(number))
+            number, DistributedContext._made = DistributedContext._made, DistributedContext._made + 1
+            self._meet(number, chief_ip, pub_port and pub_port + port_offset)
+
+    def _meet(self, number: int, chief_ip: str | None, port: int) -> None:
+        if self.cross_size == 1:
+            self._all = self._local = meet_on_machine(self.rank, self.size, number)
+            return
+        if self.local_size > 1:
+            who = {"name": "local rank %d of this machine", "ranks": "local ranks"}
+            self._local = meet_on_machine(self.local_rank, self.local_size, number, **who)
+        address = chief_ip or os.environ.get("DET_CHIEF_IP") or os.environ.get("MASTER_ADDR") or "127.0.0.1"
+        self._all = meet_over_network(self.rank, self.size, number, address, port)
 
     @classmethod
     def from_torch_distributed(cls, chief_ip: str | None = None) -> DistributedContext:
@@ -158,8 +165,7 @@ class DistributedContext:
         ``MirroredStrategy``, else the default one.
 
         Raises:
-            RuntimeError: ``TF_CONFIG`` is of another task than a worker.
-            NotImplementedError: the workers are on several machines.
+            RuntimeError: ``TF_CONFIG`` is of another task than a worker, or of several machines, and this is no job.
         """
         tf = importlib.import_module("tensorflow")
         config = json.loads(os.environ.get("TF_CONFIG") or "{}")
@@ -170,9 +176,10 @@ class DistributedContext:
                 % task.get("type")
             )
         if len(workers) > 1:
-            index, machines = task["index"], {address.rpartition(":")[0] for address in workers}
-            apart = {"local_rank": 0, "local_size": 1, "cross_rank": index, "cross_size": len(machines)}
-            context = cls(rank=index, size=len(workers), **(apart if len(machines) > 1 else {}))
+            index, machines = task["index"], [address.rpartition(":")[0] for address in workers]
+            apart = {"local_rank": 0, "local_size": 1, "cross_rank": index, "cross_size": len(workers)}
+            is_apart = len(set(machines)) > 1
+            context = cls(rank=index, size=len(workers), chief_ip=machines[0], **(apart if is_apart else {}))
             return context, tf.distribute.MultiWorkerMirroredStrategy()
         several = len(tf.config.list_physical_devices("GPU")) > 1
         strategy = tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
@@ -186,10 +193,8 @@ class DistributedContext:
 
     def close(self) -> None:
         """Leave the others; what they were given before still reaches them."""
-        for peer in self._peers.values():
-            peer.close()
-        self._peers = {}
-        self._remove_socket()
+        self._all.close()
+        self._local.close()
 
     def get_rank(self) -> int:
         """Return the number of this process in the trial."""
@@ -209,100 +214,35 @@ class DistributedContext:
 
     def gather(self, stuff: Any) -> list[Any] | None:
         """Return what all processes give, by rank, to rank 0; None to the others."""
-        if self.size == 1:
-            return [stuff]
-        if self.rank:
-            self._send(0, pickle.dumps(stuff))
-            return None
-        return [stuff, *(pickle.loads(self._receive(rank)) for rank in range(1, self.size))]
+        return self._all.gather(stuff)
 
     def broadcast(self, stuff: Any) -> Any:
         """Return what rank 0 gives."""
-        if self.size == 1:
-            return stuff
-        if self.rank:
-            return pickle.loads(self._receive(0))
-        data = pickle.dumps(stuff)
-        for rank in range(1, self.size):
-            self._send(rank, data)
-        return stuff
+        return self._all.broadcast(stuff)
 
     def allgather(self, stuff: Any) -> list[Any]:
         """Return what all processes give, by rank."""
-        gathered: list[Any] = self.broadcast(self.gather(stuff))
-        return gathered
+        return self._all.allgather(stuff)
 
-    # On one machine, all are local.
-    gather_local = gather
-    broadcast_local = broadcast
-    allgather_local = allgather
+    def gather_local(self, stuff: Any) -> list[Any] | None:
+        """Return what the processes of this machine give, by local rank, to the first of them; None to the others."""
+        return self._local.gather(stuff)
 
-    def _wait_for_others(self, name: str) -> None:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
-            self._path = _bind(door, name)
-            atexit.register(self._remove_socket)
-            door.listen(self.size)
-            until = time.monotonic() + MEET_SECONDS
-            while len(self._peers) < self.size - 1:
-                door.settimeout(max(until - time.monotonic(), 0.001))
-                try:
-                    peer, _ = door.accept()
-                except socket.timeout:
-                    missing = [str(each) for each in range(1, self.size) if each not in self._peers]
-                    raise TimeoutError(
-                        "these ranks did not come within %d seconds: %s" % (MEET_SECONDS, ", ".join(missing))
-                    ) from None
-                if _is_own(peer):
-                    self._greet(peer)
-                else:
-                    peer.close()
+    def broadcast_local(self, stuff: Any) -> Any:
+        """Return what the first process of this machine gives."""
+        return self._local.broadcast(stuff)
 
-    def _greet(self, peer: socket.socket) -> None:
-        peer.settimeout(None)
-        rank, size = pickle.loads(_read(peer, "a process that has just come"))
-        if size != self.size or rank in self._peers or not 0 < rank < self.size:
-            raise ValueError(
-                "a process came as rank %d of %d; this is a trial of %d processes with one of each rank"
-                % (rank, size, self.size)
-            )
-        self._peers[rank] = peer
+    def allgather_local(self, stuff: Any) -> list[Any]:
+        """Return what the processes of this machine give, by local rank."""
+        return self._local.allgather(stuff)
 
-    def _join(self, name: str) -> None:
-        until = time.monotonic() + MEET_SECONDS
-        while True:
-            peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            try:
-                peer.connect(os.path.join(_own_folder(), name))
-            except (FileNotFoundError, ConnectionRefusedError):
-                peer.close()
-                if time.monotonic() > until:
-                    raise TimeoutError("rank 0 did not come within %d seconds" % MEET_SECONDS) from None
-                time.sleep(RETRY_SECONDS)
-                continue
-            if not _is_own(peer):
-                peer.close()
-                raise PermissionError("the socket of rank 0 of this trial is another user's")
-            self._peers[0] = peer
-            self._send(0, pickle.dumps((self.rank, self.size)))
-            return
+    def send(self, rank: int, data: bytes) -> None:
+        """Give bytes to one process; of rank 0's with any other, and of any other with rank 0."""
+        self._all.send(rank, data)
 
-    def _send(self, rank: int, data: bytes) -> None:
-        try:
-            self._peers[rank].sendall(_LENGTH.pack(len(data)) + data)
-        except (OSError, KeyError) as error:
-            raise ConnectionError("rank %d of the trial has ended" % rank) from error
-
-    def _receive(self, rank: int) -> bytes:
-        if rank not in self._peers:
-            raise ConnectionError("the DistributedContext is closed")
-        return _read(self._peers[rank], "rank %d of the trial" % rank)
-
-    def _remove_socket(self) -> None:
-        if self._path:
-            with contextlib.suppress(OSError):
-                os.unlink(self._path)
-                os.rmdir(os.path.dirname(self._path))  # refused while another trial's socket is there
-            self._path = ""
+    def receive(self, rank: int) -> bytes:
+        """Return what :meth:`send` of one process gives to this one."""
+        return self._all.receive(rank)
 
 
 class DummyDistributedContext(DistributedContext):
@@ -342,68 +282,8 @@ def _merge(into: dict[str, Any], part: Mapping[str, Any], path: str) -> None:
             )
 
 
-def _read(peer: socket.socket, who: str) -> bytes:
-    def exactly(count: int) -> bytes:
-        parts = []
-        while count:
-            try:
-                part = peer.recv(min(count, 1 << 20))
-            except OSError:
-                part = b""
-            if not part:
-                raise ConnectionError("%s has ended" % who)
-            parts.append(part)
-            count -= len(part)
-        return b"".join(parts)
-
-    return exactly(int(_LENGTH.unpack(exactly(_LENGTH.size))[0]))
-
-
-def _is_own(peer: socket.socket) -> bool:
-    """Whether the other process is this user's, as far as the system tells: what it sends is unpickled."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return True  # the folder is this user's alone
-    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return bool(_CREDENTIALS.unpack(credentials)[1] == os.getuid())
-
-
-def _bind(door: socket.socket, name: str) -> str:
-    """Bind a socket in this user's folder, which another trial that ends may remove at any moment; return its path."""
-    until = time.monotonic() + MEET_SECONDS
-    while True:
-        try:
-            path = os.path.join(_own_folder(), name)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-            door.bind(path)
-        except FileNotFoundError:
-            if time.monotonic() > until:
-                raise
-        else:
-            return path
-
-
-def _own_folder() -> str:
-    """Return a folder that only this user can enter: what arrives there is unpickled.
-
-    Raises:
-        PermissionError: somebody else has made it.
-        FileNotFoundError: another trial that ended has just removed it.
-    """
-    for parent in (tempfile.gettempdir(), "/tmp"):
-        folder = os.path.join(parent, "fabric-trials-%d" % os.getuid())
-        if len(os.fsencode(folder)) + 40 > PATH_MAX:
-            continue
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(folder, 0o700)
-        found = os.lstat(folder)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-            raise PermissionError("%s is not this user's alone; set TMPDIR to another folder" % folder)
-        return folder
-    raise PermissionError("no folder for temporary files has a short enough name; set TMPDIR")
-
-
-def _name(number: int) -> str:
-    """Return the name of the socket of a trial's context with this number, counted in each process."""
-    text = "\0".join(os.environ.get(name, "") for name in _NAMED_BY)
-    return "%s-%d" % (hashlib.sha256(text.encode()).hexdigest()[:24], number)
+def _check_range(name: str, rank: int, size_name: str, size: int) -> None:
+    if not 0 <= rank < size:
+        raise ValueError(
+            "%s %d is not from 0 to %d, one less than the %s" % (name, rank, size - 1, size_name)
+        )

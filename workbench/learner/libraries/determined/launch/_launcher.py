@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HARNESS = ("python3", "-m", "determined.exec.harness")
 """What Determined runs a Trial class with."""
 CHIEF = "localhost"
-"""The address of the processes' first one: they are on one machine."""
+"""The address of the processes' first one, where they are on one machine."""
 
 
 class Refused(Exception):
@@ -62,6 +62,39 @@ def slots() -> int:
     """Return how many processes the job has slots for; one where there is none."""
     info = get_cluster_info()
     return max(len(info.slot_ids), 1) if info else 1
+
+
+def learners() -> int:
+    """Return on how many machines the job runs."""
+    info = get_cluster_info()
+    return len(info.container_addrs) if info else 1
+
+
+def learner() -> int:
+    """Return the number of this machine among those of the job, from 0."""
+    info = get_cluster_info()
+    return info.container_rank if info else 0
+
+
+def chief() -> str:
+    """Return the address of the machine with the processes' first one."""
+    info = get_cluster_info()
+    return info.container_addrs[0] if info and len(info.container_addrs) > 1 else CHIEF
+
+
+def refuse_several(program: str, instead: str) -> None:
+    """Refuse to start processes on several machines, which a program does by ssh.
+
+    Raises:
+        Refused: the job has several learners.
+    """
+    count = learners()
+    if count > 1:
+        raise Refused(
+            "the trial has %d learners, and %s starts processes on other machines by ssh, which learners do not"
+            " have: %s; or let it be one learner: resources.is_single_node: true" % (count, program, instead),
+            1,
+        )
 
 
 def port() -> str:
@@ -113,7 +146,7 @@ def refused(name: str, error: Refused) -> int:
 
 def become(name: str, command: list[str]) -> int:
     """Become a command; return an exit code where that cannot be."""
-    os.environ.setdefault("DET_CHIEF_IP", CHIEF)
+    os.environ.setdefault("DET_CHIEF_IP", chief())
     sys.stdout.flush()
     try:
         os.execvp(command[0], command)

@@ -42,6 +42,10 @@ def main(words: Sequence[str]) -> int:
     """Become ``deepspeed``; return an exit code where that cannot be."""
 
     def command_of(overrides: list[str], script: list[str]) -> list[str]:
+        _launcher.refuse_several(
+            "DeepSpeed",
+            "determined.launch.torch_distributed starts them, for deepspeed.init_distributed() as well",
+        )
         program = _launcher.tool("deepspeed", "DeepSpeed")
         return launch_command(program, overrides, script, _launcher.slots())
 

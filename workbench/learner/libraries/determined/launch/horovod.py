@@ -47,6 +47,9 @@ def main(words: Sequence[str]) -> int:
     """Become ``horovodrun``; return an exit code where that cannot be."""
 
     def command_of(overrides: list[str], script: list[str]) -> list[str]:
+        _launcher.refuse_several(
+            "Horovod", "determined.launch.torch_distributed starts them, for code that uses torch.distributed"
+        )
         info = get_cluster_info()
         config = info.trial._config if info else {}
         program = _launcher.tool("horovodrun", "Horovod")

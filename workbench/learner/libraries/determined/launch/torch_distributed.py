@@ -20,8 +20,9 @@ SIGNALS_VARIABLE = "PET_SIGNALS_TO_HANDLE"
 
 def launch_command(overrides: Sequence[str], script: Sequence[str], processes: int) -> list[str]:
     """Return the command that starts the processes of this machine; of an option given twice the last one counts."""
-    options = ["--nnodes", "1", "--nproc_per_node", str(processes), "--node_rank", "0"]
-    options += ["--max_restarts", "0", "--master_addr", _launcher.CHIEF, "--master_port", _launcher.port()]
+    options = ["--nnodes", str(_launcher.learners()), "--nproc_per_node", str(processes)]
+    options += ["--node_rank", str(_launcher.learner()), "--max_restarts", "0"]
+    options += ["--master_addr", _launcher.chief(), "--master_port", _launcher.port()]
     module = _launcher.wrapped("RANK", script)[1:]
     return [sys.executable, "-m", "torch.distributed.run", *options, "--module", *overrides, *module]
 
