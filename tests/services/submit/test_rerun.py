@@ -152,6 +152,23 @@ def test_the_credentials_of_a_store_have_to_be_kept(store: Store) -> None:
     assert refused.value.hint == "`fabric run` with the manifest supplies it again"
 
 
+def test_the_login_to_the_images_registry_has_to_be_kept_and_is_looked_for_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = "framework.image_location.password"
+    location = "{username: me, password: '${REGISTRY_PASSWORD}'}"
+    text = PLAIN.replace("'true'}", f"'true', name: custom, version: i, image_location: {location}}}")
+    old = first(store, text, secrets={path: "first"})
+    assert prepare_rerun(store, old, name="", argv=()).secrets == {path: "first"}
+
+    monkeypatch.setenv("REGISTRY_PASSWORD", "second")
+    assert prepare_rerun(store, old, name="", argv=()).secrets == {path: "second"}
+
+    secrets_file(store.home, old.row.id).unlink()
+    with pytest.raises(InputMissing, match="the password of the image's registry is not kept any more"):
+        prepare_rerun(store, old, name="", argv=())
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{"])
 def test_kept_secrets_that_cannot_be_read_are_reported(store: Store, text: str) -> None:
     old = first(store, PLAIN + "secrets: [KEPT]\n", secrets={"KEPT": "a"})
