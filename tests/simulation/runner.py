@@ -205,6 +205,10 @@ class SimulatedRunner(Runner):
             target.hand_over(waiting, spec, gates, restarts)
             self._line.answer("launch")
             return
+        if target.kind != "kubernetes" and needed > target.free():
+            for begun in filter(None, (target.known(ref) for ref in refs if ref not in waiting)):
+                target.ask(begun, "kill", 0.0, "an incomplete launch")
+            raise RunnerError("The launch was interrupted, and other jobs took what it still needs.")
         with self._leased(attempt, needed) as lease:
             progress("starting", stage="starting")
             for number, ref in enumerate(waiting):
@@ -218,8 +222,6 @@ class SimulatedRunner(Runner):
     def _leased(self, attempt: AttemptRef, slots: int) -> Iterator[Any]:
         """Hold slots until their learners do; they are free when the launch, or who makes it, is over."""
         target = self._target
-        if target.kind != "kubernetes" and slots > target.free():
-            raise SlotsBusy(f"{slots} GPUs are needed, {target.free()} are free")
         if target.kind == "kubernetes":
             yield lambda left: None
             return
