@@ -6,6 +6,8 @@ import base64
 
 import pytest
 
+from workbench.errors import ManifestError
+from workbench.manifest import load_text
 from workbench.manifest.keys.registries import decoded_auth, host_of, registry_of
 
 
@@ -49,3 +51,53 @@ def test_what_docker_calls_auth_is_a_user_and_a_password() -> None:
 @pytest.mark.parametrize("text", ["", "********", "bWU6", "bm90aGluZw==", "me:password", "/w=="])
 def test_what_is_no_auth_is_none(text: str) -> None:
     assert decoded_auth(text) is None
+
+
+WITH_LOGIN = """\
+name: a
+framework:
+  name: custom
+  version: r.example.com/team/x:1
+  command: "true"
+  image_location: {username: me, password: "${PASSWORD}"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("sets", "image"),
+    [
+        (["framework.version=other.example.com/x:1"], ""),
+        (["framework.version=pytorch/pytorch"], ""),
+        ([], "other.example.com/x:1"),
+    ],
+)
+def test_a_login_is_not_sent_to_the_registry_of_an_image_that_was_named_in_the_stead_of_the_files(
+    sets: list[str], image: str
+) -> None:
+    with pytest.raises(ManifestError) as refused:
+        load_text(WITH_LOGIN, "file", overrides=sets, flags={"image": image or None})
+
+    (fault,) = refused.value.faults
+    assert fault.problem.endswith("and the login of framework.image_location is for r.example.com")
+    assert "--set framework.image_location=null" in fault.hint
+
+
+@pytest.mark.parametrize(
+    ("sets", "image", "keys"),
+    [
+        ([], "r.example.com/other:2", {"username", "password"}),
+        (["framework.image_location=null"], "other.example.com/x:1", set()),
+        (
+            ["framework.image_location.registry=other.example.com"],
+            "other.example.com/x:1",
+            {"username", "password", "registry"},
+        ),
+    ],
+)
+def test_a_login_goes_where_the_file_or_the_command_line_says(
+    sets: list[str], image: str, keys: set[str]
+) -> None:
+    loaded = load_text(WITH_LOGIN, "file", overrides=sets, flags={"image": image})
+
+    assert loaded.spec.framework.image == image
+    assert dict(loaded.spec.framework.image_location).keys() == keys

@@ -26,10 +26,11 @@ from workbench.manifest.builder.overrides import (
 )
 from workbench.manifest.builder.params import expanded
 from workbench.manifest.keys import credentials
+from workbench.manifest.keys.registries import LOGIN_CREDENTIALS, registry_of
 from workbench.manifest.keys.root import MANIFEST
 from workbench.manifest.yaml.compose import compose, documents
 from workbench.manifest.yaml.faults import Findings, nearest
-from workbench.manifest.yaml.nodes import MapNode, Node, ScalarNode, SourceLocation, leaves
+from workbench.manifest.yaml.nodes import MapNode, Node, ScalarNode, SourceLocation, leaves, node_at
 from workbench.manifest.yaml.other_formats import recognised, recognised_text
 from workbench.manifest.yaml.source import STDIN_NAME, decoded, read_manifest
 from workbench.spec import JobSpec
@@ -37,6 +38,8 @@ from workbench.values import dataclass
 
 NOTHING: Final[Mapping[str, Any]] = {}
 PARAMS: Final = "params."
+_IMAGE: Final = "framework.version"
+_LOCATION: Final = "framework.image_location"
 
 
 class DefaultsLayer(Protocol):
@@ -276,7 +279,33 @@ def _laid_over(
     over = apply_sets(over, overrides, findings)
     if isinstance(over, MapNode):
         over = drop_secrets_from_env(over, flags)
-    return apply_flags(over, flags, findings)
+    over = apply_flags(over, flags, findings)
+    if over is not None:
+        _refuse_login_elsewhere(root, over, findings)
+    return over
+
+
+def _refuse_login_elsewhere(written: Node, over: Node, findings: Findings) -> None:
+    """Refuse to send the login of the image that a file names to the registry of one that was named in its stead."""
+    location, image = node_at(over, _LOCATION), node_at(over, _IMAGE)
+    if image is None or location is None or _text_at(location, "registry"):
+        return
+    names = [key for key in LOGIN_CREDENTIALS if _text_at(location, key)]
+    is_files = any(node_at(location, key) is node_at(written, f"{_LOCATION}.{key}") for key in names)
+    registry, another = registry_of(_text_at(written, _IMAGE)), registry_of(_text_at(over, _IMAGE))
+    if is_files and registry != another:
+        findings.fault(
+            image.location,
+            _IMAGE,
+            f"comes from {another}, and the login of {_LOCATION} is for {registry}",
+            f"--set {_LOCATION}=null leaves the login out, --set {_LOCATION}.registry={another} sends it there",
+        )
+
+
+def _text_at(root: Node, path: str) -> str:
+    """Return the text at a dotted path, empty where there is none."""
+    node = node_at(root, path)
+    return node.text if isinstance(node, ScalarNode) and not node.is_null else ""
 
 
 def _refuse_unknown_params(
