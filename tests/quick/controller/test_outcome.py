@@ -208,6 +208,9 @@ def test_a_job_of_which_not_all_had_ended_when_it_was_halted_is_halted() -> None
 
     assert ended(*some, ends_when="all", intent=Intent.HALT).state is State.HALTED
     assert ended(*some, ends_when="first", intent=Intent.HALT).state is State.COMPLETED
+    assert (
+        ended(*some, ends_when="all").state is State.HALTED
+    )  # by a rule that its host follows, or another laptop
     all_of_them = (exited(1, 0, ended_us=2), exited(2, 0, ended_us=1))
     assert ended(*all_of_them, ends_when="all", intent=Intent.HALT).state is State.COMPLETED
 

@@ -142,5 +142,6 @@ def test_a_login_for_a_build_names_its_registry() -> None:
     )
     without, named = "{access_token: t}", "{registry: r.example.com, access_token: t}"
 
-    assert "is a login without the registry" in str(loaded(text.replace("{LOGIN}", without)).warnings)
+    (fault,) = faults_of(text.replace("{LOGIN}", without))
+    assert "is a login without the registry" in str(fault)
     assert loaded(text.replace("{LOGIN}", named)).warnings == ()

@@ -125,6 +125,14 @@ def test_a_constant_of_any_kind_reaches_the_code_of_a_planned_trial(
     assert hparams_of(planned_text(text, home, tmp_path)) == {"top": value, "below": {"it": value}}
 
 
+def test_digits_in_groups_stay_in_names_and_labels(home: Home, tmp_path: Path) -> None:
+    text = f"name: 2024_01_15\nlabels: [2023_10]\nentrypoint: a\n{SINGLE}"
+
+    spec = spec_of(planned_text(text, home, tmp_path))
+
+    assert (spec.name, dict(spec.labels)) == ("2024_01_15", {"2023_10": "true"})
+
+
 @pytest.mark.parametrize(
     ("searcher", "hyperparameters", "facts"),
     [
@@ -280,6 +288,7 @@ def test_a_template_of_tasks_and_experiments_is_one_of_an_experiment(home: Home,
         (f"{SINGLE}slots_per_trial: 2\n", "slots_per_trial", "it is a key of resources:"),
         (f"{SINGLE}max_trials: 2\n", "max_trials", "it is a key of searcher:"),
         (f"{SINGLE}batches_per_step: many\n", "batches_per_step", "write scheduling_unit:"),
+        (f"{SINGLE}batches_per_step: 0\n", "batches_per_step", "a step has 1 batch or more"),
         (f"{SINGLE}log_pattern_policies: []\n", "log_pattern_policies", "did you mean log_policies?"),
         ("searcher: {name: single, metric: x, max_steps: -1}\n", "searcher.max_steps", "max_length"),
         ("searcher: {name: single, metric: x, max_steps: 1, max_length: 1}\n", "searcher.max_steps", "max_length"),

@@ -38,6 +38,7 @@ def test_an_image_comes_from_the_registry_that_its_name_begins_with(reference: s
         ("https://r.example.com:5000/v2/", "r.example.com:5000"),
         ("r.example.com:5000", "r.example.com:5000"),
         ("http://127.0.0.1:5000", "127.0.0.1:5000"),
+        ("http://[::1", "http://[::1"),
     ],
 )
 def test_a_registry_is_named_by_its_host_or_by_its_address(address: str, host: str) -> None:

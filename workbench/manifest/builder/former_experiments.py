@@ -26,6 +26,13 @@ BATCHES_PER_STEP: Final = 100
 _STEPS: Final = "batches_per_step"
 _MAX_STEPS: Final = "max_steps"
 _PERIODS: Final = ("min_validation_period", "min_checkpoint_period")
+_OF_TEXTS: Final = frozenset(
+    {
+        *("name", "description", "labels", "workspace", "project", "entrypoint", "environment"),
+        *("bind_mounts", "checkpoint_storage", "log_policies", "integrations"),
+    }
+)
+"""Keys whose values are texts, such as a name made of a date: ``2024_01_15`` stays one."""
 _GROUPED: Final = re.compile(r"[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?")
 
 FORMER_SEARCHER_KEYS: Final = {
@@ -45,9 +52,11 @@ FORMER_SEARCHER_KEYS: Final = {
 
 def renewed(root: MapNode, findings: Findings) -> MapNode:
     """Return an experiment with the keys of 0.38; each key that counted steps is named by a warning."""
-    plain_digits = _without_groups(root)
-    assert isinstance(plain_digits, MapNode)
-    return _without_steps(plain_digits, findings)
+    entries = {
+        name: entry if name in _OF_TEXTS else replace(entry, node=_without_groups(entry.node))
+        for name, entry in root.entries.items()
+    }
+    return _without_steps(replace(root, entries=entries), findings)
 
 
 def _without_groups(node: Node) -> Node:
@@ -67,6 +76,9 @@ def _without_steps(root: MapNode, findings: Findings) -> MapNode:
     unit = node_at(root, _STEPS)
     steps = node_at(root, f"searcher.{_MAX_STEPS}")
     batches = BATCHES_PER_STEP if unit is None else _number(unit)
+    if batches == 0 and unit is not None:
+        findings.fault(unit.location, _STEPS, "found the number 0", "a step has 1 batch or more")
+        return root.without(_STEPS)
     if batches is None or (unit is None and steps is None):
         return root
     found = root

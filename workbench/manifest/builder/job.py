@@ -205,7 +205,7 @@ def _check_conflicts(fields: Mapping[str, Any], root: MapNode, findings: Finding
         findings.warn(where, "framework.version", problem, "leave it out")
     location = fields["framework"].image_location
     if fields.get("build") and login_keys(location) and not location.get("registry"):
-        findings.warn(
+        findings.fault(
             location_of(root, "framework.image_location"),
             "framework.image_location",
             "is a login without the registry that it is for, and build: uses images of several",

@@ -35,9 +35,15 @@ def registry_of(reference: str) -> str:
 
 
 def host_of(address: str) -> str:
-    """Return the host of a registry by its address, which may be one of the web; those of Docker Hub are one."""
+    """Return the host of a registry by its address, which may be one of the web; those of Docker Hub are one.
+
+    Of what is no address at all it is the text itself.
+    """
     with_scheme = address if "://" in address else f"//{address}"
-    host = urlsplit(with_scheme).netloc.rpartition("@")[2].lower()
+    try:
+        host = urlsplit(with_scheme).netloc.rpartition("@")[2].lower()
+    except ValueError:  # such as a bracket that is not closed
+        return address
     return DOCKER_HUB if host in _OF_DOCKER_HUB else host
 
 

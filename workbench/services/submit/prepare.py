@@ -340,9 +340,12 @@ def _beginning(
 
 def _source_of(spec: JobSpec) -> tuple[str, str | int]:
     """Return what an experiment of Determined begins with: the key, and a trial's number or a checkpoint's UUID."""
+    from workbench.learner.determined_jobs import json_object
     from workbench.manifest.builder.params import CONFIG_VARIABLE
 
-    searcher = json.loads(spec.env.get(CONFIG_VARIABLE, "{}")).get("searcher") or {}
+    searcher = json_object(spec.env.get(CONFIG_VARIABLE)).get("searcher")
+    if not isinstance(searcher, dict):
+        return "", ""
     for name in ("source_checkpoint_uuid", "source_trial_id"):
         if searcher.get(name) is not None:
             return f"searcher.{name}", searcher[name]

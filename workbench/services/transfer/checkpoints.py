@@ -234,12 +234,11 @@ def ranking_of(store: Store, owner: CheckpointOwner, by: str = "") -> Ranking:
 
 def _ranking_of_searcher(env: Mapping[str, str]) -> Ranking | None:
     """Return what an experiment of Determined, as its one job has it, says of its metric."""
-    import json
-
+    from workbench.learner.determined_jobs import json_object
     from workbench.manifest.builder.params import CONFIG_VARIABLE
 
-    searcher = json.loads(env.get(CONFIG_VARIABLE, "{}")).get("searcher") or {}
-    if not searcher.get("metric"):
+    searcher = json_object(env.get(CONFIG_VARIABLE)).get("searcher")
+    if not isinstance(searcher, dict) or not searcher.get("metric"):
         return None
     return Ranking(f"{_VALIDATION}{searcher['metric']}", searcher.get("smaller_is_better", True))
 
