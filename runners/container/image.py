@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import closing
@@ -41,6 +42,8 @@ _NO_BASE: Final = (
     "connection refused",
     "i/o timeout",
 )
+_PULLS: Final = re.compile(r"from\s|(copy|add)\s.*--from=", re.IGNORECASE)
+"""Steps for which the engine may pull an image; of others these words are the step's own."""
 
 
 def need_built(engine: Engine, request: LaunchRequest, progress: LaunchProgress) -> dict[str, Any]:
@@ -107,8 +110,12 @@ def _build(engine: Engine, request: LaunchRequest, context: Path, tag: str, prog
 
 def _with_login(client: APIClient, login: Mapping[str, str] | None) -> APIClient:
     """Return a client that sends a login along with those of the user's Docker configuration."""
+    from docker.auth import AuthConfig
+
     if login is not None:
-        client._auth_configs.add_auth(login["serveraddress"], dict(login))
+        # Credential helpers would come before a login that is added to the configuration itself.
+        known = client._auth_configs.get_all_credentials()
+        client._auth_configs = AuthConfig({"auths": {**known, login["serveraddress"]: dict(login)}})
     return client
 
 
@@ -117,21 +124,27 @@ def _report_build(
 ) -> None:
     """Report the steps of a build until it ends."""
     log_lines: list[str] = []
+    step = ""
     for line in lines:
         if "error" in line:
-            raise _refused(request, str(line["error"]), log_lines)
+            may_pull = not step or _PULLS.match(step) is not None
+            raise _refused(request, str(line["error"]), log_lines, may_pull=may_pull)
         for text in str(line.get("stream") or "").splitlines():
             if text.strip():
                 log_lines.append(text.strip())
                 del log_lines[:-SHOWN_LINES]
             if text.lower().startswith("step "):
+                step = text.partition(":")[2].strip()
                 progress(f"builds the image: {text.strip()}", stage="preparing")
 
 
-def _refused(request: LaunchRequest, error: str, log_lines: list[str]) -> FabricError:
+def _refused(
+    request: LaunchRequest, error: str, log_lines: list[str], *, may_pull: bool = True
+) -> FabricError:
+    """Return the error of a build; ``may_pull`` says whether it came while an image may have been pulled."""
     text = error.strip().rstrip(".")
     dockerfile = request.spec.build.dockerfile if request.spec.build else ""
-    if any(reason in text.lower() for reason in _NO_BASE):
+    if may_pull and any(reason in text.lower() for reason in _NO_BASE):
         return not_pulled(f"of {dockerfile}", text, request)
     return LaunchRefused(
         f"The image cannot be built by {dockerfile}: {text}.", hint="\n".join(log_lines), code="C205"

@@ -839,6 +839,23 @@ def test_a_trial_begins_with_the_checkpoint_or_the_trial_that_its_searcher_names
     assert "begins at 20\n" in by_trial.stdout
 
 
+def test_a_rerun_begins_with_the_same_checkpoint_and_is_refused_without_it(
+    fabric: Fabric, first_trial: dict[int, str]
+) -> None:
+    write_warm(fabric, "uuid.yaml", f", source_checkpoint_uuid: {first_trial[1]}")
+    (first,) = fabric.json("list", "--json")
+    fabric("run", "-q", "uuid.yaml")
+
+    again = fabric("rerun", "@last")
+    fabric("delete", "--yes", first["id"])
+    refused = fabric("rerun", "@last", expect=66).stderr
+
+    assert "begins at 10\n" in again.stdout
+    assert f"begins with the checkpoint {first_trial[1]} of" in again.stdout + again.stderr
+    assert "is not here any more" in refused
+    assert "--from JOB" in refused
+
+
 def test_from_takes_the_uuid_of_a_checkpoint_and_comes_before_the_file(
     fabric: Fabric, first_trial: dict[int, str]
 ) -> None:

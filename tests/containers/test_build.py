@@ -126,6 +126,28 @@ def test_a_build_that_fails_says_why_and_leaves_nothing(
     assert containers_of(job.ref().job_id) == []
 
 
+def test_a_command_that_speaks_of_rights_is_no_base_without_one(make_job: MakeJob, code: Code) -> None:
+    dockerfile = f"FROM {DEBIAN}\nRUN echo 'unauthorized: no basic auth credentials'; exit 3\n"
+    job = make_job("true", image="", code=code(dockerfile), build=ImageBuild())
+
+    with pytest.raises(LaunchRefused, match="cannot be built by Dockerfile") as caught:
+        job.launch()
+
+    assert caught.value.code == "C205"
+
+
+def test_an_image_to_copy_from_that_nobody_has_is_named(
+    make_job: MakeJob, code: Code, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(pull, "FIRST_PAUSE_SECONDS", 0.1)
+    dockerfile = f"FROM {DEBIAN}\nCOPY --from=127.0.0.1:1/nobody/has:1 /a /a\n"
+    job = make_job("true", image="", code=code(dockerfile), build=ImageBuild())
+
+    with pytest.raises(Exception, match="of Dockerfile cannot be pulled"):
+        job.launch()
+
+
 def test_a_base_that_nobody_has_is_named(
     make_job: MakeJob, code: Code, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -123,6 +125,32 @@ def test_a_base_image_is_pulled_with_the_login_to_the_registry_that_the_job_name
     with pytest.raises(LaunchRefused, match="you have no right to it") as refused:
         job.launch()
     assert (refused.value.code, refused.value.hint) == ("S103", LOGIN_HINT)
+
+
+def test_the_login_of_a_job_comes_before_a_credential_helper_in_a_build(
+    make_job: MakeJob,
+    registry: Registry,
+    code: Code,
+    tmp_path: Path,
+    clean_environment: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    helper = tmp_path / "bin" / "docker-credential-known"
+    helper.parent.mkdir()
+    known = json.dumps({"ServerURL": registry.address, "Username": USER, "Secret": "of the helper"})
+    helper.write_text(f"#!/bin/sh\necho '{known}'\n")
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", str(helper.parent), prepend=os.pathsep)
+    (clean_environment / ".docker").mkdir(exist_ok=True)
+    config = {"credHelpers": {registry.address: "known"}}
+    (clean_environment / ".docker" / "config.json").write_text(json.dumps(config))
+    location = {"registry": registry.address, **LOGIN}
+    image: dict[str, Any] = {"code": code(f"FROM {registry.image}\n"), "build": ImageBuild()}
+    job = make_job("echo ran", image="", location=location, **image)
+
+    job.launch().until_over()
+
+    assert job.output() == b"ran\n"
 
 
 def test_a_job_that_waits_at_its_host_has_its_image_and_needs_no_login_there(

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from tests.quick.metrics.writing import Records
 from tests.services.stored import submitted
 from workbench.controller.runtime.secrets import secrets_file
 from workbench.errors import InputMissing, UsageError
-from workbench.job import short_id
+from workbench.job import State, short_id
+from workbench.metrics import ingest
 from workbench.paths import Home
 from workbench.services.submit.options import RunOptions
 from workbench.services.submit.prepare import prepare
@@ -23,6 +25,7 @@ from workbench.services.submit.submit import submit
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobDetail
 from workbench.store.queries.jobs import detail
+from workbench.store.updates.deletion import mark_deleted
 
 PLAIN = "name: digits\nframework: {command: 'true'}\nparams: {lr: 0.1}\nseed: 7\n"
 STORED = (
@@ -166,6 +169,61 @@ def test_the_login_to_the_images_registry_has_to_be_kept_and_is_looked_for_again
 
     secrets_file(store.home, old.row.id).unlink()
     with pytest.raises(InputMissing, match="the password of the image's registry is not kept any more"):
+        prepare_rerun(store, old, name="", argv=())
+
+
+# What it begins with
+
+
+@pytest.fixture
+def trained(store: Store) -> str:
+    """A job with two checkpoints."""
+    row = submitted(store, PLAIN, state=State.COMPLETED)
+    folder = store.home.job(row.id).checkpoints
+    records = Records(store.home.path / "checkpoints.jsonl")
+    for number in (1, 2):
+        (folder / f"step-{number}").mkdir(parents=True)
+        records.add("checkpoint", path=f"{folder}/step-{number}", step=number)
+    ingest(store, row.id, 1, 1, records.file)
+    return row.id
+
+
+def test_a_job_begins_with_the_same_checkpoint_again_though_there_are_newer_ones(
+    store: Store, woken: list[Home], trained: str
+) -> None:
+    options = RunOptions(command=("true",), runner="process", checkpoint=f"{trained}@1")
+    old = detail(store, submit(store, prepare(options, store.home), origin="cli").id)
+
+    made = prepare_rerun(store, old, name="", argv=())
+    new = detail(store, submit(store, made, origin="cli").id)
+
+    assert new.recorded["from"] == old.recorded["from"]
+    assert new.recorded["from"]["name"] == "step-1"
+    note = f"it begins with the checkpoint step-1 of {short_id(trained)}, as {short_id(old.row.id)} did"
+    assert note in made.notes
+
+
+def test_a_checkpoint_that_is_gone_is_named_with_what_takes_another(store: Store, trained: str) -> None:
+    old = first(store, recorded={"from": {"job": trained, "step": None, "name": "step-1", "local": "/x"}})
+    (store.home.job(trained).checkpoints / "step-1").rmdir()
+
+    with pytest.raises(
+        InputMissing, match=f"began with the checkpoint step-1 of {short_id(trained)}"
+    ) as lost:
+        prepare_rerun(store, old, name="", argv=())
+
+    assert lost.value.hint == "`fabric run` with its manifest and --from JOB[@STEP] begins with another one"
+
+
+@pytest.mark.parametrize("is_deleted", [True, False], ids=["deleted", "never here"])
+def test_a_job_whose_checkpoint_went_with_its_job_is_refused(
+    store: Store, trained: str, is_deleted: bool
+) -> None:
+    job_id = trained if is_deleted else "training-bcdfghjkm"
+    mark_deleted(store, trained)
+    old = first(store, recorded={"from": {"job": job_id, "step": 1, "name": "step-1", "local": "/x"}})
+
+    with pytest.raises(InputMissing, match=f"{short_id(job_id)} is not here any more"):
         prepare_rerun(store, old, name="", argv=())
 
 

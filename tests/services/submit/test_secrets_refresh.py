@@ -48,11 +48,11 @@ def secrets_toml(folder: Path, text: str, mode: int = 0o600) -> Path:
     return file
 
 
-def job_of(text: str) -> JobDetail:
+def job_of(text: str, *overrides: str) -> JobDetail:
     detail = make_detail()
-    loaded = load_text(text, "manifest", environ={}, defaults={})
+    loaded = load_text(text, "manifest", overrides=overrides, environ={}, defaults={})
     row = replace(detail.row, id=JOB)
-    return replace(detail, row=row, spec=loaded.spec, manifest_text=loaded.text)
+    return replace(detail, row=row, spec=loaded.spec, manifest_text=loaded.text, origins=loaded.origins)
 
 
 # Secrets that this home lacks
@@ -148,6 +148,57 @@ def test_what_a_name_stands_for_now_is_kept_for_the_job(home: Home, monkeypatch:
     renew_credentials(home, job_of(MANIFEST))
 
     assert read_secrets(home, JOB) == {USER: "me", KEY: "new", "TOKEN": "kept"}
+
+
+LOGIN = "framework.image_location.password"
+CUSTOM = """\
+name: digits
+framework: {name: custom, version: "r.io/i:1", command: x, image_location: {username: me, password: "${LAB_KEY}"}}
+"""
+EXPERIMENT = """\
+name: digits
+entrypoint: "true"
+searcher: {name: single, metric: loss}
+environment: {image: "r.io/i:1", registry_auth: {username: me, password: "${LAB_KEY}"}}
+checkpoint_storage: {type: s3, bucket: b, access_key: "${LAB_USER}", secret_key: "${LAB_KEY}"}
+resources: {slots_per_trial: 0}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "override", "path"),
+    [
+        (MANIFEST, f"{KEY}=${{OTHER}}", KEY),
+        (CUSTOM, f"{LOGIN}=${{OTHER}}", LOGIN),
+        (EXPERIMENT, "environment.registry_auth.password=${OTHER}", LOGIN),
+        (EXPERIMENT, "environment.registry_auth={username: me, password: '${OTHER}'}", LOGIN),
+        (EXPERIMENT, "checkpoint_storage.secret_key=${OTHER}", KEY),
+    ],
+    ids=["store", "login", "login of an experiment", "whole login", "store of an experiment"],
+)
+def test_what_the_command_line_gave_is_not_taken_from_the_manifest(
+    home: Home, monkeypatch: pytest.MonkeyPatch, text: str, override: str, path: str
+) -> None:
+    write_secrets(home, JOB, {path: "given"})
+    monkeypatch.setenv("LAB_KEY", "of the manifest")
+    monkeypatch.setenv("LAB_USER", "me")
+
+    renew_credentials(home, job_of(text, override))
+    assert read_secrets(home, JOB) == {path: "given"}
+
+    renew_credentials(home, job_of(text))
+    assert read_secrets(home, JOB) == {path: "of the manifest"}
+
+
+def test_a_store_of_the_command_line_is_looked_up_by_its_text(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_secrets(home, JOB, {KEY: "old"})
+    monkeypatch.setenv("LAB_KEY", "new")
+
+    renew_credentials(home, replace(job_of(MANIFEST), origins={KEY: "flag --data"}))
+
+    assert read_secrets(home, JOB) == {KEY: "new"}
 
 
 @pytest.mark.parametrize(

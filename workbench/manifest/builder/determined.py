@@ -183,6 +183,12 @@ _OF_LOGIN: Final = frozenset(
 )
 _TOKENS: Final[Mapping[str, str]] = {"registrytoken": "registry_token", "identitytoken": "identity_token"}
 """Keys of a login that stand for one by themselves, and those of a manifest."""
+_OF_CONNECTION: Final[Mapping[str, tuple[str, ...]]] = {
+    "user_name": ("access_key", "connection_string", "account_url"),
+    "password": ("secret_key", "connection_string", "credential"),
+    "token": ("connection_string", "credential"),
+}
+"""Keys of a store's connection, and those of ``checkpoint_storage`` that they are made of."""
 
 
 class Plain(ValueKind):
@@ -654,7 +660,7 @@ class _Manifest:
             "labels": self._put("labels", self._labels()),
             "bind_mounts": self._put("bind_mounts", self._bind_mounts() or None),
             "ports": self._put("environment.proxy_ports", self._ports(environment) or None),
-            "data_stores": self._put("checkpoint_storage", self._stores(environment.get("image"))),
+            "data_stores": self._data_stores(environment.get("image")),
             "checkpoints": self._put("checkpoint_storage", self._retention()),
             **self._search(),
         }
@@ -722,11 +728,20 @@ class _Manifest:
             parts |= {"name": from_value("custom", where), "version": from_value(image, where)}
         login = self._login(environment.get("registry_auth") or {}, str(image or ""))
         if login:
-            where = self._at("environment.registry_auth")
-            parts["image_location"] = from_value(login, where)
+            parts["image_location"] = self._location(login)
         return MapNode(
             entry.location, {name: MapEntry(name, node.location, node) for name, node in parts.items()}
         )
+
+    def _location(self, login: Mapping[str, str]) -> Node:
+        """Return a login as a map whose values are where the file has them."""
+        path = "environment.registry_auth"
+        written = {key: name for name, key in _TOKENS.items()}
+        entries = {}
+        for key, value in login.items():
+            where = self._at(f"{path}.{written.get(key, key)}")
+            entries[key] = MapEntry(key, where, from_value(value, where))
+        return MapNode(self._at(path), entries)
 
     def _login(self, written: Mapping[str, str], image: str) -> dict[str, str]:
         """Return the login to the image's registry, as ``framework.image_location`` has it; empty for none."""
@@ -874,6 +889,25 @@ class _Manifest:
         key = "environment.proxy_ports"
         self._findings.warn(self._at(key), key, f"is not carried over: {why}", hint)
         return []
+
+    def _data_stores(self, image: Any) -> Node | None:
+        """Return the stores of :meth:`_stores`, with their credentials where the file has them."""
+        made = self._stores(image)
+        if made is None:
+            return None
+        stores = []
+        for store in made:
+            node = from_value(store, where := self._at("checkpoint_storage"))
+            if isinstance(node, MapNode) and "connection" in store:
+                connection = {}
+                for key, value in store["connection"].items():
+                    paths = [f"checkpoint_storage.{name}" for name in _OF_CONNECTION.get(key, ())]
+                    at = next((self._at(path) for path in paths if node_at(self._root, path)), where)
+                    connection[key] = MapEntry(key, at, from_value(value, at))
+                entry = MapEntry("connection", where, MapNode(where, connection))
+                node = replace(node, entries={**node.entries, "connection": entry})
+            stores.append(node)
+        return ListNode(self._at("checkpoint_storage"), tuple(stores))
 
     def _stores(self, image: Any) -> list[dict[str, Any]] | None:
         """Return the store that takes the checkpoints, as ``data_stores`` has it; None where they stay with the job."""

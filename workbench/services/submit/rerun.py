@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import InputMissing
+from workbench.errors import InputMissing, UnknownName, UsageError
 from workbench.job import short_id
 from workbench.services.submit import submit_environment
 from workbench.services.submit.prepare import JobSubmission, data_limit
@@ -51,7 +51,7 @@ def prepare_rerun(store: Store, job: JobDetail, *, name: str, argv: Sequence[str
         argv: the client's command line, for the job's records.
 
     Raises:
-        InputMissing: its code, its interpreter or a credential no longer exists.
+        InputMissing: its code, its interpreter, a credential, or the checkpoint that it began with, no longer exists.
         NotAllowed: its temporary credentials have expired.
     """
     from workbench.config.secrets import find_secrets
@@ -82,6 +82,8 @@ def prepare_rerun(store: Store, job: JobDetail, *, name: str, argv: Sequence[str
     kept = {key: old[key] for key in ("git", "code", "seed", "cwd") if key in old}
     data = recorded_data(store.home.job(job.row.id), job.row.attempt)
     recorded |= data_limit(job.spec, job.row.target.backend)
+    beginning, beginning_notes = _beginning(store, job)
+    recorded |= beginning
     recorded |= {**kept, "rerun_of": job.row.id, **({"data": dict(data)} if data else {})}
     loaded = Loaded(
         spec=replace(job.spec, name=name) if name else job.spec,
@@ -97,8 +99,42 @@ def prepare_rerun(store: Store, job: JobDetail, *, name: str, argv: Sequence[str
         code=_code(job),
         recorded=recorded,
         secrets=secrets,
-        notes=expiry_notes(job.spec, secrets, launch=True),
+        notes=(*beginning_notes, *expiry_notes(job.spec, secrets, launch=True)),
     )
+
+
+def _beginning(store: Store, job: JobDetail) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return what a job records to begin with the same checkpoint of another one as the first, and a note of it.
+
+    Where that checkpoint is may have changed since, so it is looked for anew.
+
+    Raises:
+        InputMissing: it is gone, or cannot be got at.
+    """
+    from workbench.controller.runtime.initial_checkpoint import initial_checkpoint
+    from workbench.store.queries.jobs import job as find_job
+
+    origin = job.recorded.get("from")
+    if not origin:
+        return {}, ()
+    of, name = str(origin["job"]), str(origin.get("name") or "")
+    try:
+        row = find_job(store, of)
+        if row is None or row.deleted_us is not None:
+            raise UnknownName(f"{short_id(of)} is not here any more")
+        found = initial_checkpoint(store, row, origin.get("step"), job.spec, job.row.target, name=name)
+    except (UsageError, InputMissing) as error:
+        raise InputMissing(
+            f"{short_id(job.row.id)} began with {_checkpoint_text(name, of)}: {error.message}",
+            hint="`fabric run` with its manifest and --from JOB[@STEP] begins with another one",
+        ) from None
+    note = f"it begins with {_checkpoint_text(found['name'], of)}, as {short_id(job.row.id)} did"
+    return {"from": found}, (note,)
+
+
+def _checkpoint_text(name: str, job_id: str) -> str:
+    what = f"the checkpoint {name}" if name else "the checkpoints"
+    return f"{what} of {short_id(job_id)}"
 
 
 def _check_credentials(job: JobDetail, kept: Mapping[str, str]) -> None:

@@ -49,10 +49,16 @@ def renew_credentials(home: Home, whole: JobDetail) -> None:
 def renewed_credentials(whole: JobDetail, have: Mapping[str, str]) -> dict[str, str]:
     """Return a job's secrets with what ``${NAME}`` in its connections stands for now, where that is found.
 
+    What ``--set`` gave stays as it was.
+
     Raises:
         NotAllowed: the user's file of secrets may be read by others.
     """
-    return {**have, **{path: value for path, value in _now(whole) if path in have}}
+    from workbench.manifest.builder.overrides import SET
+
+    # What the command line set is not what the manifest names; --data of a command line is in its text, too.
+    now = {path: value for path, value in _now(whole) if path in have and whole.origins.get(path) != SET}
+    return {**have, **now}
 
 
 def _now(whole: JobDetail) -> Iterator[tuple[str, str]]:

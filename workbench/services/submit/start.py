@@ -88,7 +88,7 @@ def start_again(job: str, *, origin: str, argv: tuple[str, ...], report: StartRe
         report: who is told; differences that cannot be avoided are said, too.
 
     Raises:
-        InputMissing: its code, its interpreter or a credential of its stores no longer exists.
+        InputMissing: its code, its interpreter, a credential, or the checkpoint that it began with, no longer exists.
     """
     from workbench.job import short_id
     from workbench.services.inspect.job_overview import runs_with_submitted_python
