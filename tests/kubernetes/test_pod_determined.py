@@ -117,7 +117,9 @@ def test_a_trial_of_two_pods_is_halted_and_goes_on_in_both_from_the_firsts_check
     assert (output.count("goes on with True"), output.count("ends 2 2")) == (4, 4)
 
 
-def test_slots_are_divided_among_pods_as_it_is_configured_and_wait_for_a_node_else(fabric: Fabric, pods: Pods) -> None:
+def test_slots_are_divided_among_pods_as_it_is_configured_and_wait_for_a_node_else(
+    fabric: Fabric, pods: Pods
+) -> None:
     with closing(administrator(pods.space.namespace)) as admin:
         allocatable = [node["status"].get("allocatable") or {} for node in admin.list("Node").items]
     most = max(int(each.get("nvidia.com/gpu", 0)) for each in allocatable)
