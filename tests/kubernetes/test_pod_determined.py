@@ -117,7 +117,9 @@ def test_a_trial_of_two_pods_is_halted_and_goes_on_in_both_from_the_firsts_check
     assert (output.count("goes on with True"), output.count("ends 2 2")) == (4, 4)
 
 
-def test_slots_that_no_node_has_are_divided_among_pods(fabric: Fabric, pods: Pods) -> None:
+def test_slots_are_divided_among_pods_as_it_is_configured_and_wait_for_a_node_else(
+    fabric: Fabric, pods: Pods
+) -> None:
     with closing(administrator(pods.space.namespace)) as admin:
         allocatable = [node["status"].get("allocatable") or {} for node in admin.list("Node").items]
     most = max(int(each.get("nvidia.com/gpu", 0)) for each in allocatable)
@@ -128,7 +130,8 @@ def test_slots_that_no_node_has_are_divided_among_pods(fabric: Fabric, pods: Pod
     args = ("plan", "experiment.yaml", "--backend", "k8s")
 
     planned = fabric(*args, KUBECONFIG=KUBECONFIG).stdout
-    note = f"the {2 * most} slots are 2 learners with {most} GPUs each: no node has more than {most}"
+    gpus = f"{most} GPU{'s' if most > 1 else ''}"
+    note = f"no node has more than {gpus} now: the trial waits for one with {2 * most}"
     assert note in " ".join(planned.split())
 
     fabric("config", "set", "experiments.max_slots_per_pod", "1")

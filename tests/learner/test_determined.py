@@ -992,6 +992,61 @@ def test_who_has_not_the_key_of_the_trial_is_not_heard(run_ranks: Any, tmp_path:
     assert ran[3][1].splitlines() == ["32 b''", "rank 0 has ended", "[0, 1, 2, 3]"]
 
 
+SECOND_CONTEXT = """\
+import os, json, select, socket
+from determined.core import _over_network, DistributedContext
+numbers = {"local_rank": rank % 2, "local_size": 2, "cross_rank": rank // 2, "cross_size": 2}
+def second_context():
+    return DistributedContext(rank=rank, size=4, **numbers)
+"""
+
+
+def test_a_learner_that_does_not_read_for_a_while_is_not_taken_for_gone(run_ranks: Any) -> None:
+    ran = run_ranks(
+        SECOND_CONTEXT + "_over_network.SILENT_SECONDS = _over_network.PROBE_SECONDS = 1\n"
+        "_over_network.PROBES = 1\n"
+        "second = second_context()\n"
+        "if rank == 0:\n    select.select([], [], [], 5)\n"
+        "print(len(second.allgather(b'x' * (64 << 20))[1]))\n",
+        learners=[{}, {}],
+    )
+
+    assert [(code, output) for code, output, _ in ran] == [(0, f"{64 << 20}\n")] * 4, ran
+
+
+def test_a_machine_that_is_silent_is_named_to_who_sends_to_it_as_to_who_waits_for_it(run_ranks: Any) -> None:
+    ran = run_ranks(
+        "import errno\n"
+        "from determined.core import _peers\n"
+        "class Silent:\n"
+        "    def sendall(self, data): raise OSError(errno.ETIMEDOUT, 'Connection timed out')\n"
+        "    def recv(self, count): raise OSError(errno.ETIMEDOUT, 'Connection timed out')\n"
+        "for call in lambda peers: peers.send(1, b''), lambda peers: peers.receive(1):\n"
+        "    try:\n        call(_peers.Peers(0, 2, {1: Silent()}))\n"
+        "    except ConnectionError as error:\n        print(error)\n"
+    )
+
+    assert ran[0][1] == "rank 1 of the trial does not answer any more\n" * 2, ran
+
+
+def test_who_connects_and_sends_nothing_keeps_nobody_waiting(run_ranks: Any) -> None:
+    ran = run_ranks(
+        SECOND_CONTEXT + "_over_network.GREET_SECONDS = 1000\n"
+        "folder = os.environ['JOB_STATE_DIR']\n"
+        "meeting, come = (os.path.join(folder, name) for name in ('.determined-meeting-1', 'come'))\n"
+        "if rank == 3:\n"
+        "    while not os.path.exists(meeting):\n        pass\n"
+        "    port = json.load(open(meeting))['port']\n"
+        "    silent = [socket.create_connection(('127.0.0.1', port)) for _ in range(100)]\n"
+        "    open(come, 'w').close()\n"
+        "while rank == 2 and not os.path.exists(come):\n    pass\n"
+        "print(second_context().allgather(rank))\n",
+        learners=[{}, {}],
+    )
+
+    assert [(code, output) for code, output, _ in ran] == [(0, "[0, 1, 2, 3]\n")] * 4, ran
+
+
 def test_a_learner_that_ends_is_named_to_the_others(run_ranks: Any) -> None:
     ran = run_ranks("if rank == 3:\n    raise SystemExit(5)\ndistributed.allgather(1)\n", learners=[{}, {}])
 
@@ -1070,6 +1125,80 @@ def test_parts_of_learners_that_contradict_one_another_are_refused_by_all(
     error = "RuntimeError: the parts of the checkpoint could not be put together: config of rank 2: another process"
     assert [error in errors for _, _, errors in ran] == [True] * 4, ran
     assert not list((tmp_path / "first").iterdir())
+
+
+def test_a_folder_of_another_learner_that_cannot_be_read_is_named_by_all(
+    run_ranks: Any, tmp_path: Path
+) -> None:
+    folders = [{"CHECKPOINT_DIR": str(tmp_path / name)} for name in ("first", "second")]
+
+    ran = run_ranks(
+        "import os\n"
+        "with core.checkpoint.store_path({'steps_completed': 1}, shard=True) as (path, name):\n"
+        "    path.joinpath('closed%d' % rank).mkdir()\n"
+        "    scandir = os.scandir\n"
+        "    def refuse(folder):\n"  # root reads what has no mode for anybody
+        "        if str(folder).endswith('closed3'):\n"
+        "            raise PermissionError(13, 'Permission denied', folder)\n"
+        "        return scandir(folder)\n"
+        "    os.scandir = refuse\n",
+        learners=folders,
+    )
+
+    error = (
+        "RuntimeError: the parts of the checkpoint could not be put together: [Errno 13] Permission denied"
+    )
+    assert [error in errors for _, _, errors in ran] == [True] * 4, ran
+    assert not list((tmp_path / "first").iterdir())
+
+
+def test_links_to_folders_above_are_not_followed_to_the_first_learner(run_ranks: Any, tmp_path: Path) -> None:
+    folders = [{"CHECKPOINT_DIR": str(tmp_path / name)} for name in ("first", "second")]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "state").write_text("x")
+
+    ran = run_ranks(
+        "with core.checkpoint.store_path({'steps_completed': 1}, shard=True) as (path, name):\n"
+        "    if rank == 2:\n"
+        "        path.joinpath('inner').mkdir()\n"
+        "        path.joinpath('inner', 'up').symlink_to(path)\n"
+        "        path.joinpath('inner', 'out').symlink_to(path.parent.parent)\n"
+        f"        path.joinpath('inner', 'data').symlink_to({str(tmp_path / 'data')!r})\n",
+        learners=folders,
+    )
+
+    assert [code for code, _, _ in ran] == [0] * 4, ran
+    (checkpoint,) = (tmp_path / "first").iterdir()
+    found = {str(each.relative_to(checkpoint)) for each in checkpoint.rglob("*")}
+    assert found == {".determined.json", "metadata.json", "inner", "inner/data", "inner/data/state"}
+
+
+@pytest.mark.parametrize("broken", ["first", "second"])
+def test_a_folder_that_cannot_be_made_for_a_sharded_checkpoint_is_an_error_in_all_processes(
+    run_ranks: Any, tmp_path: Path, broken: str
+) -> None:
+    folders = [{"CHECKPOINT_DIR": str(tmp_path / name)} for name in ("first", "second")]
+    (tmp_path / "file").touch()
+    if broken == "first":
+        folders[0]["CHECKPOINT_DIR"] = str(tmp_path / "file" / "below")
+        breaks = ""
+    else:
+        breaks = "import tempfile\nif rank == 2:\n    tempfile.tempdir = os.environ['CHECKPOINT_DIR']\n"
+
+    ran = run_ranks(
+        f"import os\n{breaks}"
+        "try:\n"
+        "    with core.checkpoint.store_path({'steps_completed': 1}, shard=True) as (path, name):\n"
+        "        pass\n"
+        "except (OSError, RuntimeError) as error:\n    print(type(error).__name__)\n"
+        "print(distributed.allgather(rank))\n",
+        learners=folders,
+    )
+
+    others = "NotADirectoryError" if broken == "first" else "FileNotFoundError"
+    first = "NotADirectoryError" if broken == "first" else "RuntimeError"
+    errors = [first, first, others, others]
+    assert [output for _, output, _ in ran] == [f"{each}\n[0, 1, 2, 3]\n" for each in errors], ran
 
 
 def test_nothing_is_left_of_how_processes_met(run_ranks: Any, environment: dict[str, str]) -> None:

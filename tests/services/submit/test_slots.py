@@ -12,9 +12,11 @@ from backends.local.backend import LocalBackend
 from workbench.errors import UsageError
 from workbench.manifest.builder.params import SLOTS_VARIABLE
 from workbench.paths import Home
-from workbench.services.backends.placement import learners_of_cluster, may_get_gpu
-from workbench.services.submit.options import RunOptions
-from workbench.services.submit.prepare import JobSubmission, prepare
+from workbench.services.backends import placement
+from workbench.services.backends.placement import may_get_gpu
+from workbench.services.submit.options import RunOptions, read_manifest
+from workbench.services.submit.prepare import JobSubmission, _with_slots, prepare
+from workbench.spec import JobSpec
 
 EXPERIMENT = """\
 name: x
@@ -101,40 +103,114 @@ class Cluster(Backend):
     type: ClassVar[str] = "kubernetes"
     probe = inventory = open = None  # type: ignore[assignment]
     most: int | None = None
+    listings = 0
+    openings = 0
 
     def gpus_of_largest_machine(self) -> int | None:
+        self.listings += 1
         return self.most
+
+    def opened(self, options: BackendOptions) -> Cluster:
+        self.openings += 1
+        return self
 
 
 def test_slots_that_a_file_names_stay_gpus_in_a_cluster_that_may_get_nodes_with_some() -> None:
     assert may_get_gpu(Cluster(BackendOptions("c", "kubernetes")))
 
 
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """The cluster that jobs go to, with nodes of 6 GPUs now."""
+    made = Cluster(BackendOptions("c", "kubernetes"))
+    made.most = 6
+    monkeypatch.setattr(placement, "backend_options", lambda name, **within: made.options)
+    monkeypatch.setattr(placement, "open_backend", made.opened)
+    return made
+
+
+def planned(text: str, *overrides: str) -> tuple[JobSpec, tuple[str, ...]]:
+    """Return a job of an experiment with its slots, and the notes of them."""
+    Path("x.yaml").write_text(text)
+    options = RunOptions(manifest="x.yaml", backend="c", overrides=overrides)
+    loaded, notes = _with_slots(read_manifest(options), options, lambda: ["c"])
+    return loaded.spec, notes
+
+
+WAITS = "no node has more than 6 GPUs now: the trial waits for one with 12"
+DIVIDES = "; [experiments] max_slots_per_pod or --set learners=N divides it"
+
+
 @pytest.mark.parametrize(
-    ("slots", "most", "learners"),
-    [(16, 8, 2), (16, 16, 1), (12, 8, 2), (16, 6, 4), (7, 4, 7), (16, None, 1), (16, 0, 1)],
+    ("resources", "overrides", "note"),
+    [
+        ("slots_per_trial: 12", (), WAITS + DIVIDES),
+        ("slots_per_trial: 12", ("learners=1",), WAITS),
+        ("slots_per_trial: 12, is_single_node: true", (), WAITS),
+        ("slots_per_trial: 6", (), ""),
+    ],
 )
-def test_the_slots_of_a_trial_are_divided_where_no_node_has_so_many(
-    slots: int, most: int | None, learners: int
+def test_a_trial_that_no_node_has_room_for_now_waits_for_one_that_has(
+    resources: str, overrides: tuple[str, ...], note: str, cluster: Cluster
 ) -> None:
-    cluster = Cluster(BackendOptions("c", "kubernetes"))
+    spec, notes = planned(EXPERIMENT + f"resources: {{{resources}}}\n", *overrides)
+
+    assert (spec.learners, spec.ends_when) == (1, "first")
+    assert notes == ((note,) if note else ())
+
+
+@pytest.mark.parametrize("most", [None, 0])
+def test_nothing_is_noted_of_nodes_that_are_not_known(most: int | None, cluster: Cluster) -> None:
     cluster.most = most
 
-    found, why = learners_of_cluster(slots, cluster)
-
-    assert found == learners
-    assert learners == 1 or why == f"no node has more than {most}"
+    assert planned(EXPERIMENT + "resources: {slots_per_trial: 12}\n")[1] == ()
 
 
-def test_the_configuration_says_before_any_node_how_many_slots_a_pod_has(clean_environment: Path) -> None:
-    (clean_environment / "config.toml").write_text("[experiments]\nmax_slots_per_pod = 8\n")
-    cluster = Cluster(BackendOptions("c", "kubernetes"))
-    cluster.most = 4
+def test_the_configuration_says_how_many_slots_a_pod_has(clean_environment: Path, cluster: Cluster) -> None:
+    (clean_environment / "config.toml").write_text("[experiments]\nmax_slots_per_pod = 4\n")
+    text = EXPERIMENT + "resources: {slots_per_trial: 12%s}\n"
 
-    assert learners_of_cluster(32, cluster) == (4, "[experiments] max_slots_per_pod = 8")
-    assert learners_of_cluster(5, cluster)[0] == 1
-    with pytest.raises(UsageError, match="12 slots cannot be divided among pods with 8 slots each"):
-        learners_of_cluster(12, cluster)
+    spec, notes = planned(text % "")
+
+    assert (spec.learners, spec.gpus, spec.ends_when) == (3, 4, "all")
+    assert notes == ("the 12 slots are 3 learners with 4 GPUs each: [experiments] max_slots_per_pod = 4",)
+    assert planned(text % "", "learners=1")[0].learners == 1
+    assert planned(text % ", is_single_node: true")[0].learners == 1
+    assert planned(text % "", "learners=6")[0].gpus == 2
+    assert planned(EXPERIMENT + "resources: {slots_per_trial: 3}\n")[0].learners == 1
+    with pytest.raises(UsageError, match="13 slots cannot be divided among pods with 4 slots each"):
+        planned(EXPERIMENT + "resources: {slots_per_trial: 13}\n")
+
+
+@pytest.mark.parametrize("name", ["deepspeed", "horovod"])
+def test_a_launcher_that_works_by_ssh_is_refused_before_a_trial_of_several_learners_starts(
+    name: str, clean_environment: Path, cluster: Cluster
+) -> None:
+    entrypoint = f"python3 -m determined.launch.{name} train.py"
+    text = EXPERIMENT.replace("python3 train.py", entrypoint) + "resources: {slots_per_trial: 4}\n"
+    refusal = (
+        f"the trial has 2 learners, and determined.launch.{name} starts processes on other machines by ssh"
+    )
+
+    assert planned(text)[0].learners == 1
+    with pytest.raises(UsageError, match=refusal):
+        planned(text, "learners=2")
+    with pytest.raises(UsageError, match=refusal):
+        planned(text, "learners=2", "gpus=1")
+    (clean_environment / "config.toml").write_text("[experiments]\nmax_slots_per_pod = 2\n")
+    with pytest.raises(UsageError, match=refusal):
+        planned(text)
+
+
+def test_nodes_are_listed_only_where_it_counts(clean_environment: Path, cluster: Cluster) -> None:
+    planned(EXPERIMENT + "resources: {slots_per_trial: 1}\n")
+    assert cluster.listings == 0
+
+    (clean_environment / "config.toml").write_text("[experiments]\ncpu_slot = false\n")
+    before = cluster.openings
+    planned(EXPERIMENT)
+    planned(EXPERIMENT + "resources: {slots_per_trial: 4}\n", "learners=2")
+    assert (cluster.listings, cluster.openings) == (0, before)
 
 
 def test_a_trial_that_is_to_be_on_one_machine_stays_one_learner(

@@ -91,27 +91,25 @@ def may_get_gpu(backend: Backend) -> bool:
     return bool(backend.gpu_count()) if backend.options.type == DEFAULT else backend.why_not_gpus(1) is None
 
 
-def learners_of_cluster(slots: int, cluster: Backend) -> tuple[int, str]:
-    """Return how many learners a trial has in a cluster, and why it has several.
+def learners_by_configuration(slots: int) -> int:
+    """Return among how many pods the configuration divides the slots of a trial; 1 where it says nothing.
 
     Raises:
-        UsageError: the configuration says how many slots a pod has, and the slots are no multiple of it.
+        UsageError: the slots are no multiple of what a pod has.
     """
     from workbench.config import load_config
     from workbench.config.model import MAX_SLOTS_PER_POD
 
-    limit = load_config().experiments.get(MAX_SLOTS_PER_POD)
-    if limit:
-        if slots > limit and slots % limit:
-            raise UsageError(
-                f"{slots} slots cannot be divided among pods with {limit} slots each",
-                hint=f"[experiments] {MAX_SLOTS_PER_POD} = {limit}: resources.slots_per_trial: "
-                f"{slots - slots % limit} can, or --set learners=N",
-            )
-        return max(slots // limit, 1), f"[experiments] {MAX_SLOTS_PER_POD} = {limit}"
-    most = cluster.gpus_of_largest_machine() or slots
-    learners = next(count for count in range(1, slots + 1) if slots % count == 0 and slots // count <= most)
-    return learners, f"no node has more than {most}"
+    limit = int(load_config().experiments.get(MAX_SLOTS_PER_POD) or slots)
+    if slots <= limit:
+        return 1
+    if slots % limit:
+        raise UsageError(
+            f"{slots} slots cannot be divided among pods with {limit} slots each",
+            hint=f"[experiments] {MAX_SLOTS_PER_POD} = {limit}: resources.slots_per_trial: "
+            f"{slots - slots % limit} can, or --set learners=N",
+        )
+    return slots // limit
 
 
 def _share_answers() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 CLUSTER: Final = "kubernetes"
 STARTUP_HOOK: Final = "startup-hook.sh"
 """At the root of an experiment's code: what Determined runs before the entrypoint."""
+_LAUNCHER_BY_SSH: Final = re.compile(r"determined\.launch\.(?:deepspeed|horovod)\b")
 NO_CHAIN: Final[Mapping[str, Parent]] = {}
 
 
@@ -433,7 +436,8 @@ def _with_slots(
     """Return an experiment of Determined with what its slots are where it runs, and notes that say so.
 
     Slots are GPUs, or processes on the CPU where there is no GPU. Those of one trial are divided among learners where
-    the manifest asks for several, or where no node of a cluster has so many GPUs. GPUs that were asked for by our own
+    the client asks for several, or where the configuration says how many a pod has; never by the nodes that there are
+    now, as a cluster may get larger ones, and each learner runs the entrypoint. GPUs that were asked for by our own
     names stay as they are, for each learner.
 
     Args:
@@ -442,7 +446,7 @@ def _with_slots(
         backends: returns where it may run, as it is named; called only where that counts.
 
     Raises:
-        UsageError: the slots cannot be divided equally.
+        UsageError: the slots cannot be divided equally, or the entrypoint's launcher cannot work on several machines.
     """
     from workbench.manifest.builder.params import CONFIG_VARIABLE
 
@@ -453,25 +457,66 @@ def _with_slots(
     if slots and not _has_own_gpus(loaded, options):
         if learners > 1 and not _has_default_slots(loaded):
             slots = _divided(spec.gpus, learners)
-        opened = _opened_backends(loaded, options, backends)
+        opened = cache(lambda: _opened_backends(loaded, options, backends))
         found = _on_cpu(loaded, slots, learners, opened)
         if found is not None:
             spec, note = found
             notes.append(note)
-        elif learners == 1 and opened[0].options.type == CLUSTER and not _is_of_one_machine(spec):
-            from workbench.services.backends.placement import learners_of_cluster
-
-            learners, why = learners_of_cluster(slots, opened[0])
-            if learners > 1:
-                slots //= learners
-                each = f"{slots} GPU{'s' if slots > 1 else ''} each"
-                notes.append(f"the {spec.gpus} slots are {learners} learners with {each}: {why}")
+        elif learners == 1 and slots > 1 and opened()[0].options.type == CLUSTER:
+            learners, note = _in_cluster(loaded, slots, opened()[0])
+            slots //= learners
+            notes += [note] if note else []
         spec = spec if found else replace(spec, gpus=slots)
     if learners > 1:
+        _refuse_launcher(spec.framework.command, learners)
         # The first to end would decide: any of them, while the one that saves the last checkpoint goes on.
         ends_when = "all" if loaded.origins.get("ends_when") == "default" else spec.ends_when
         spec = replace(spec, learners=learners, ends_when=ends_when)
     return (replace(loaded, spec=spec), tuple(notes)) if spec != loaded.spec else (loaded, tuple(notes))
+
+
+def _in_cluster(loaded: Loaded, slots: int, cluster: Backend) -> tuple[int, str]:
+    """Return how many learners a trial of one learner has in a cluster, and a note where that is not all.
+
+    Raises:
+        UsageError: the configuration says how many slots a pod has, and the slots are no multiple of it.
+    """
+    from workbench.config.model import MAX_SLOTS_PER_POD
+    from workbench.services.backends.placement import learners_by_configuration
+
+    may_divide = loaded.origins.get("learners") == "default" and not _is_of_one_machine(loaded.spec)
+    learners = learners_by_configuration(slots) if may_divide else 1
+    if learners > 1:
+        each = slots // learners
+        return learners, (
+            f"the {slots} slots are {learners} learners with {each} GPU{'s' if each > 1 else ''} each:"
+            f" [experiments] {MAX_SLOTS_PER_POD} = {each}"
+        )
+    most = cluster.gpus_of_largest_machine()
+    # Without any GPU now, nodes with some are only made when a pod asks: nothing is known of them.
+    if not most or most >= slots:
+        return 1, ""
+    note = (
+        f"no node has more than {most} GPU{'s' if most > 1 else ''} now: the trial waits for one with {slots}"
+    )
+    way = f"; [experiments] {MAX_SLOTS_PER_POD} or --set learners=N divides it"
+    return 1, note + (way if may_divide else "")
+
+
+def _refuse_launcher(command: str, learners: int) -> None:
+    """Refuse a launcher of Determined's that starts processes on other machines by ssh.
+
+    Raises:
+        UsageError: the entrypoint calls one.
+    """
+    found = _LAUNCHER_BY_SSH.search(command)
+    if found:
+        raise UsageError(
+            f"the trial has {learners} learners, and {found[0]} starts processes on other machines by ssh, which"
+            " learners do not have",
+            hint="determined.launch.torch_distributed starts them, for deepspeed.init_distributed() as well;"
+            " resources.is_single_node: true, without learners=N, lets it be one learner",
+        )
 
 
 def _has_own_gpus(loaded: Loaded, options: RunOptions) -> bool:
@@ -490,10 +535,11 @@ def _has_default_slots(loaded: Loaded) -> bool:
 
 def _is_of_one_machine(spec: JobSpec) -> bool:
     """Return whether the file wants all slots of a trial on one machine."""
+    from workbench.learner.determined_jobs import json_object
     from workbench.manifest.builder.params import CONFIG_VARIABLE
 
-    config: Mapping[str, Any] = json.loads(spec.env[CONFIG_VARIABLE])
-    return bool((config.get("resources") or {}).get("is_single_node"))
+    resources = json_object(spec.env[CONFIG_VARIABLE]).get("resources")
+    return isinstance(resources, dict) and bool(resources.get("is_single_node"))
 
 
 def _divided(slots: int, learners: int) -> int:
@@ -531,7 +577,7 @@ def _cpu_slot() -> float | bool:
 
 
 def _on_cpu(
-    loaded: Loaded, slots: int, learners: int, opened: Sequence[Backend]
+    loaded: Loaded, slots: int, learners: int, opened: Callable[[], Sequence[Backend]]
 ) -> tuple[JobSpec, str] | None:
     """Return the job with processes on the CPU, and a note of it; None where its slots are GPUs.
 
@@ -545,9 +591,9 @@ def _on_cpu(
     if cores is False:
         return None
     is_default = _has_default_slots(loaded)
-    counts = [backend.gpu_count() for backend in opened] if is_default else []
+    counts = [backend.gpu_count() for backend in opened()] if is_default else []
     # Of several backends the first one counts for slots that the file names: a trial of another may wait there.
-    if all(counts) if is_default else may_get_gpu(opened[0]):
+    if all(counts) if is_default else may_get_gpu(opened()[0]):
         return None
     is_unknown = None in counts and 0 not in counts
     spec = loaded.on_cpu or loaded.spec

@@ -24,7 +24,7 @@ from .._info import (  # noqa: TID252
     write_document,
 )
 from ._distributed import alone, merged_metadata
-from ._shards import collect_parts, folder_for_parts, remove_parts
+from ._shards import collect_parts, folder_for_parts, remove_parts, walk
 from ._storage import METADATA_FILE, FolderStorage
 
 TYPE_CHECKING = False  # the real one costs the import of typing
@@ -137,6 +137,7 @@ class CheckpointContext:
         share that folder write into one of their own, and send their parts to rank 0 when the block ends.
 
         Raises:
+            OSError: the folder cannot be made; all processes of a shard have this error.
             ValueError: the metadata has no ``steps_completed`` when the block ends.
             RuntimeError: a process other than rank 0 stores what is not sharded, processes give different metadata or
                 files, or another one of a shard failed.
@@ -146,14 +147,19 @@ class CheckpointContext:
             self._refuse_others("store")
             if metadata is None:
                 raise _without_steps()
-        name = str(uuid.uuid4())
+        name, error = str(uuid.uuid4()), None
         if distributed.rank == 0:
-            (Path(checkpoint_folder()) / name).mkdir(parents=True, exist_ok=True)
-        name = str(distributed.broadcast(name))
-        path = Path(checkpoint_folder()) / name
-        parts = folder_for_parts(distributed, path)
+            try:
+                (Path(checkpoint_folder()) / name).mkdir(parents=True, exist_ok=True)
+            except OSError as caught:
+                error = caught
+        name, error = distributed.broadcast((name, error))
+        if error is not None:
+            raise error
+        path, parts = Path(checkpoint_folder()) / name, None
         try:
             try:
+                parts = folder_for_parts(distributed, path)
                 yield parts or path, name
             except BaseException:
                 with contextlib.suppress(ConnectionError):
@@ -388,7 +394,7 @@ def _entries(source: str, selector: Selector | None, *, without: str = "") -> li
     if not os.path.isdir(source):
         raise FileNotFoundError("there is no folder %s" % source)
     found = []
-    for parent, folders, files in os.walk(source, followlinks=True):
+    for parent, folders, files in walk(source):
         inside = os.path.relpath(parent, source)
         before = "" if inside == os.curdir else inside + "/"
         found += [before + name + "/" for name in folders]

@@ -13,6 +13,7 @@ import hmac
 import json
 import os
 import secrets
+import selectors
 import socket
 import struct
 import time
@@ -25,16 +26,23 @@ PORT = 12360
 """Determined's for this purpose, where one has to be known beforehand."""
 FOLDER_VARIABLE = "JOB_STATE_DIR"
 GREET_SECONDS = 10.0
-"""How long a stranger may keep rank 0 from hearing others."""
+"""How long rank 0 waits for somebody to show the key."""
+STRANGERS = 64
+"""How many may be at the door besides the trial's processes: of more, who waits longest has to go."""
 ANSWER_SECONDS = 60.0
 SILENT_SECONDS = 30
 PROBE_SECONDS = 10
 PROBES = 6
-"""A machine that answers none of so many probes is gone: a process that ends is known at once."""
+"""A machine that answers none of so many probes is gone: a process that ends is known at once.
+
+Only what waits for a machine probes it. There is no limit for what is sent: it would end the connection with a process
+that is alive and does not read for a while as well.
+"""
 _NONCE_BYTES = 32
 _SUM_BYTES = 32
 _WHO = struct.Struct("!QQ")
 """Rank and size, as a process comes."""
+_SHOWN_BYTES = _NONCE_BYTES + _WHO.size + _SUM_BYTES
 
 
 def meet_over_network(rank: int, size: int, number: int, address: str, port: int) -> Peers:
@@ -71,14 +79,7 @@ def _waited_for(size: int, number: int, address: str, port: int) -> Peers:
         if meeting:
             _write_own(meeting, {"key": key, "port": door.getsockname()[1]})
         try:
-            until = time.monotonic() + MEET_SECONDS
-            while len(peers) < size - 1:
-                door.settimeout(max(until - time.monotonic(), 0.001))
-                try:
-                    peer, _ = door.accept()
-                except socket.timeout:
-                    raise missing([each for each in range(1, size) if each not in peers]) from None
-                _greet(peer, key, size, peers)
+            _let_in(door, key, size, peers)
         finally:
             if meeting:
                 with contextlib.suppress(OSError):
@@ -86,40 +87,116 @@ def _waited_for(size: int, number: int, address: str, port: int) -> Peers:
     return Peers(0, size, peers)
 
 
-def _greet(peer: socket.socket, key: str, size: int, peers: dict[int, socket.socket]) -> None:
-    """Let a process in that has the key; the connection of any other is closed."""
-    nonce = secrets.token_bytes(_NONCE_BYTES)
-    try:
-        peer.settimeout(GREET_SECONDS)
-        peer.sendall(nonce)
-        shown = _read_in_time(peer, _NONCE_BYTES + _WHO.size + _SUM_BYTES)
-        its_nonce, described = shown[:_NONCE_BYTES], shown[_NONCE_BYTES:-_SUM_BYTES]
-        if not hmac.compare_digest(shown[-_SUM_BYTES:], _sum(key, b"peer", nonce, its_nonce, described)):
+class _Guest:
+    """Somebody at the door who has not shown the key yet."""
+
+    def __init__(self, peer: socket.socket) -> None:
+        self.peer = peer
+        self.nonce = secrets.token_bytes(_NONCE_BYTES)
+        self.until = time.monotonic() + GREET_SECONDS
+        self._shown = b""
+        peer.setblocking(False)
+        # Few bytes on a new connection: they never have to wait.
+        peer.sendall(self.nonce)
+
+    def read(self) -> bool:
+        """Take what has arrived; return whether all is there that a process shows.
+
+        Raises:
+            OSError: the connection has ended.
+        """
+        with contextlib.suppress(BlockingIOError):
+            part = self.peer.recv(_SHOWN_BYTES - len(self._shown))
+            if not part:
+                raise ConnectionError("it has ended")
+            self._shown += part
+        return len(self._shown) == _SHOWN_BYTES
+
+    def greet(self, key: str) -> tuple[int, int]:
+        """Return its rank and size, once it has shown the key.
+
+        Raises:
+            OSError: it has another key, or has ended.
+        """
+        its_nonce, described = self._shown[:_NONCE_BYTES], self._shown[_NONCE_BYTES:-_SUM_BYTES]
+        expected = _sum(key, b"peer", self.nonce, its_nonce, described)
+        if not hmac.compare_digest(self._shown[-_SUM_BYTES:], expected):
             raise ConnectionError("it has another key")
-        peer.sendall(_sum(key, b"chief", its_nonce, nonce))
-    except OSError:
-        peer.close()
-        return
-    rank, its_size = _WHO.unpack(described)
-    if its_size != size or not 0 < rank < size or (rank in peers and not _has_ended(peers[rank])):
-        raise not_those(rank, its_size, size)
-    peers[rank] = _watched(peer)
+        self.peer.sendall(_sum(key, b"chief", its_nonce, self.nonce))
+        rank, size = _WHO.unpack(described)
+        return rank, size
 
 
-def _read_in_time(peer: socket.socket, count: int) -> bytes:
-    """Return so many bytes of somebody who may send them one by one.
+def _let_in(door: socket.socket, key: str, size: int, peers: dict[int, socket.socket]) -> None:
+    """Let all processes in that have the key; the connections of others are closed, and keep nobody waiting.
 
     Raises:
-        OSError: they did not come in time.
+        TimeoutError: a process did not come in time.
+        ValueError: one has the rank of another, or another size.
     """
-    until, data = time.monotonic() + GREET_SECONDS, b""
-    while len(data) < count:
-        peer.settimeout(max(until - time.monotonic(), 0.001))
-        part = peer.recv(count - len(data))
-        if not part:
-            raise ConnectionError("it has ended")
-        data += part
-    return data
+    until = time.monotonic() + MEET_SECONDS
+    guests: dict[int, _Guest] = {}
+    """By their descriptors, the one that waits longest first."""
+    door.setblocking(False)
+    with selectors.DefaultSelector() as selector:
+        selector.register(door, selectors.EVENT_READ)
+
+        def dismiss(guest: _Guest) -> None:
+            selector.unregister(guest.peer)
+            del guests[guest.peer.fileno()]
+
+        try:
+            while len(peers) < size - 1:
+                now = time.monotonic()
+                if now >= until:
+                    raise missing([each for each in range(1, size) if each not in peers])
+                for guest in [each for each in guests.values() if each.until <= now]:
+                    dismiss(guest)
+                    guest.peer.close()
+                first = min([until, *(each.until for each in guests.values())])
+                for chosen, _ in selector.select(max(first - now, 0.001)):
+                    if chosen.fileobj is door:
+                        new = _come(door)
+                        if new is not None:
+                            guests[new.peer.fileno()] = new
+                            selector.register(new.peer, selectors.EVENT_READ)
+                        continue
+                    guest = guests[chosen.fd]
+                    try:
+                        if not guest.read():
+                            continue
+                        rank, its_size = guest.greet(key)
+                    except OSError:
+                        dismiss(guest)
+                        guest.peer.close()
+                        continue
+                    if (
+                        its_size != size
+                        or not 0 < rank < size
+                        or (rank in peers and not _has_ended(peers[rank]))
+                    ):
+                        raise not_those(rank, its_size, size)
+                    dismiss(guest)
+                    peers[rank] = _watched(guest.peer)
+                for guest in list(guests.values())[: -(size + STRANGERS)]:
+                    dismiss(guest)
+                    guest.peer.close()
+        finally:
+            for guest in guests.values():
+                guest.peer.close()
+
+
+def _come(door: socket.socket) -> _Guest | None:
+    """Return who has come; None where the connection has ended again."""
+    try:
+        peer, _ = door.accept()
+    except OSError:
+        return None
+    try:
+        return _Guest(peer)
+    except OSError:
+        peer.close()
+        return None
 
 
 def _joined(rank: int, size: int, number: int, address: str, port: int) -> Peers:
@@ -193,7 +270,7 @@ def _door(address: str, port: int, size: int) -> socket.socket:
             door.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         door.bind(("127.0.0.1" if is_local else "", port))
-        door.listen(size)
+        door.listen(size + STRANGERS)
     except BaseException:
         door.close()
         raise
@@ -209,7 +286,6 @@ def _watched(peer: socket.socket) -> socket.socket:
         "TCP_KEEPIDLE": SILENT_SECONDS,
         "TCP_KEEPINTVL": PROBE_SECONDS,
         "TCP_KEEPCNT": PROBES,
-        "TCP_USER_TIMEOUT": 1000 * (SILENT_SECONDS + PROBE_SECONDS * PROBES),
     }
     for name, value in limits.items():
         if hasattr(socket, name):

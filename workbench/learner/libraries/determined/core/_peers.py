@@ -77,7 +77,7 @@ class Peers:
         try:
             self._sockets[rank].sendall(_LENGTH.pack(len(data)) + data)
         except (OSError, KeyError) as error:
-            raise ConnectionError("%s has ended" % (self._name % rank)) from error
+            raise _lost(self._name % rank, error) from error
 
     def receive(self, rank: int) -> bytes:
         """Return what one process has sent next.
@@ -115,15 +115,18 @@ def read_exactly(peer: socket.socket, count: int, who: str) -> bytes:
         try:
             part = peer.recv(min(count, PART_BYTES))
         except OSError as error:
-            is_silent = error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH)
-            raise ConnectionError(
-                "%s %s" % (who, "does not answer any more" if is_silent else "has ended")
-            ) from error
+            raise _lost(who, error) from error
         if not part:
             raise ConnectionError("%s has ended" % who)
         parts.append(part)
         count -= len(part)
     return b"".join(parts)
+
+
+def _lost(who: str, error: Exception) -> ConnectionError:
+    """Return the error for the other end of a connection that is gone."""
+    is_silent = isinstance(error, OSError) and error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH)
+    return ConnectionError("%s %s" % (who, "does not answer any more" if is_silent else "has ended"))
 
 
 def not_those(rank: int, size: int, of_size: int) -> ValueError:

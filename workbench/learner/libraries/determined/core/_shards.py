@@ -14,6 +14,8 @@ from pathlib import Path
 
 TYPE_CHECKING = False  # the real one costs the import of typing
 if TYPE_CHECKING:
+    from typing import Callable, Iterator
+
     from ._distributed import DistributedContext
 
 PART_BYTES = 1 << 22
@@ -24,14 +26,22 @@ def folder_for_parts(distributed: DistributedContext, path: Path) -> Path | None
     """Return a folder of this machine's own for its parts; None where it sees that of rank 0, which is there already.
 
     All processes call it.
+
+    Raises:
+        OSError: it cannot be made; all processes of the machine have this error.
     """
     if distributed.cross_rank == 0:
         return None
-    made = ""
+    made, error = "", None
     if distributed.local_rank == 0 and not path.is_dir():
-        made = os.path.join(tempfile.mkdtemp(prefix="checkpoint-"), path.name)
-        os.mkdir(made)
-    made = distributed.broadcast_local(made)
+        try:
+            made = os.path.join(tempfile.mkdtemp(prefix="checkpoint-"), path.name)
+            os.mkdir(made)
+        except OSError as caught:
+            error = caught
+    made, error = distributed.broadcast_local((made, error))
+    if error is not None:
+        raise error
     return Path(made) if made else None
 
 
@@ -61,8 +71,8 @@ def collect_parts(distributed: DistributedContext, path: Path, parts: Path | Non
 
 
 def _send(distributed: DistributedContext, source: str) -> None:
-    problem = ""
-    for parent, folders, files in os.walk(source, followlinks=True):
+    problems: list[str] = []
+    for parent, folders, files in walk(source, lambda error: problems.append(str(error))):
         inside = os.path.relpath(parent, source)
         for name in folders:
             distributed.send(0, pickle.dumps(("folder", os.path.normpath(os.path.join(inside, name)))))
@@ -75,9 +85,34 @@ def _send(distributed: DistributedContext, source: str) -> None:
             except ConnectionError:
                 raise
             except OSError as error:
-                problem = str(error)
+                problems.append(str(error))
             distributed.send(0, b"")
-    distributed.send(0, pickle.dumps(("end", problem)))
+    distributed.send(0, pickle.dumps(("end", "; ".join(problems))))
+
+
+def walk(
+    source: str, on_error: Callable[[OSError], None] | None = None
+) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield what ``os.walk`` does, through links, but for links to a folder that the walk came through or lies in.
+
+    Args:
+        source: the folder.
+        on_error: is given the error of each folder that cannot be read; None for passing over it.
+    """
+    through: dict[str, tuple[str, ...]] = {source: (os.path.realpath(source),)}
+    """Of each folder, the real paths of all that lead to it, itself included."""
+    for parent, folders, files in os.walk(source, onerror=on_error, followlinks=True):
+        came = through.pop(parent)
+        kept = []
+        for name in folders:
+            path = os.path.join(parent, name)
+            real = os.path.realpath(path)
+            if any(each == real or each.startswith(real.rstrip("/") + "/") for each in came):
+                continue
+            kept.append(name)
+            through[path] = (*came, real)
+        folders[:] = kept
+        yield parent, folders, files
 
 
 def _received(distributed: DistributedContext, rank: int, path: Path) -> list[str]:
