@@ -19,6 +19,7 @@ from runners.process.runner import ProcessRunner
 from tests.support.real_jobs import Ground
 from tests.support.store_servers import Server, serving
 from tests.support.waiting import until
+from workbench.controller.runtime.secrets import read_secrets
 from workbench.data.stores.rclone import find_rclone
 from workbench.job import State
 from workbench.store.queries.jobs import detail
@@ -168,7 +169,10 @@ def again(ground: Ground, job_id: str) -> list[Any]:
     host = LocalHost(ground.home)
     runner = ProcessRunner(host, home_uuid=ground.uuid)
     try:
-        return list(runner.retry_upload(LaunchRequest(attempt, whole.spec, row.owner, "", "")))
+        secrets = read_secrets(ground.home, job_id)
+        return list(
+            runner.retry_upload(LaunchRequest(attempt, whole.spec, row.owner, "", "", secrets=secrets))
+        )
     finally:
         runner.close()
         host.close()
