@@ -964,7 +964,7 @@ def test_processes_of_several_learners_give_one_another_what_they_have(
         given: list[object] = [[0, 10, 20, 30], [0, 1, 2, 3] if rank == 0 else None, 0]
         given += [local, local if rank == first else None, first, b"x"]
         assert output.strip() == f"{given} {rank % 2} {cross} 2"
-    assert not list(tmp_path.glob(".determined-meeting*"))
+    assert not list(tmp_path.glob(".determined-rendezvous*"))
 
 
 def test_who_has_not_the_key_of_the_trial_is_not_heard(run_ranks: Any, tmp_path: Path) -> None:
@@ -972,7 +972,7 @@ def test_who_has_not_the_key_of_the_trial_is_not_heard(run_ranks: Any, tmp_path:
         "import socket, json, os\n"
         "from determined.core import _over_network, DistributedContext\n"
         "if rank == 3:\n"
-        "    file = os.path.join(os.environ['JOB_STATE_DIR'], '.determined-meeting-1')\n"
+        "    file = os.path.join(os.environ['JOB_STATE_DIR'], '.determined-rendezvous-1')\n"
         "    while not os.path.exists(file):\n        pass\n"
         "    document = json.load(open(file))\n"
         "    assert os.stat(file).st_mode & 0o777 == 0o600\n"
@@ -980,7 +980,7 @@ def test_who_has_not_the_key_of_the_trial_is_not_heard(run_ranks: Any, tmp_path:
         "        peer.sendall(b'x' * 80)\n"
         "        print(len(peer.recv(100)), peer.recv(100))\n"
         "    try:\n"
-        "        _over_network._connected('127.0.0.1', document['port'], 'another key', b' ' * 16)\n"
+        "        _over_network._connect('127.0.0.1', document['port'], 'another key', b' ' * 16)\n"
         "    except OSError as error:\n        print(error)\n"
         "numbers = {'local_rank': rank % 2, 'local_size': 2, 'cross_rank': rank // 2, 'cross_size': 2}\n"
         "second = DistributedContext(rank=rank, size=4, **numbers)\n"
@@ -1031,12 +1031,12 @@ def test_a_machine_that_is_silent_is_named_to_who_sends_to_it_as_to_who_waits_fo
 
 def test_who_connects_and_sends_nothing_keeps_nobody_waiting(run_ranks: Any) -> None:
     ran = run_ranks(
-        SECOND_CONTEXT + "_over_network.GREET_SECONDS = 1000\n"
+        SECOND_CONTEXT + "_over_network.HANDSHAKE_SECONDS = 1000\n"
         "folder = os.environ['JOB_STATE_DIR']\n"
-        "meeting, come = (os.path.join(folder, name) for name in ('.determined-meeting-1', 'come'))\n"
+        "rendezvous, come = (os.path.join(folder, name) for name in ('.determined-rendezvous-1', 'come'))\n"
         "if rank == 3:\n"
-        "    while not os.path.exists(meeting):\n        pass\n"
-        "    port = json.load(open(meeting))['port']\n"
+        "    while not os.path.exists(rendezvous):\n        pass\n"
+        "    port = json.load(open(rendezvous))['port']\n"
         "    silent = [socket.create_connection(('127.0.0.1', port)) for _ in range(100)]\n"
         "    open(come, 'w').close()\n"
         "while rank == 2 and not os.path.exists(come):\n    pass\n"

@@ -7,8 +7,8 @@ import json
 import os
 
 from . import _peers
-from ._on_machine import meet_on_machine
-from ._over_network import meet_over_network
+from ._on_machine import connect_on_machine
+from ._over_network import connect_over_network
 
 TYPE_CHECKING = False  # the real one costs the import of typing
 if TYPE_CHECKING:
@@ -91,13 +91,13 @@ class DistributedContext:
 
     def _meet(self, number: int, chief_ip: str | None, port: int) -> None:
         if self.cross_size == 1:
-            self._all = self._local = meet_on_machine(self.rank, self.size, number)
+            self._all = self._local = connect_on_machine(self.rank, self.size, number)
             return
         if self.local_size > 1:
             who = {"name": "local rank %d of this machine", "ranks": "local ranks"}
-            self._local = meet_on_machine(self.local_rank, self.local_size, number, **who)
+            self._local = connect_on_machine(self.local_rank, self.local_size, number, **who)
         address = chief_ip or os.environ.get("DET_CHIEF_IP") or os.environ.get("MASTER_ADDR") or "127.0.0.1"
-        self._all = meet_over_network(self.rank, self.size, number, address, port)
+        self._all = connect_over_network(self.rank, self.size, number, address, port)
 
     @classmethod
     def from_torch_distributed(cls, chief_ip: str | None = None) -> DistributedContext:

@@ -13,7 +13,7 @@ import struct
 import tempfile
 import time
 
-from ._peers import MEET_SECONDS, RETRY_SECONDS, Peers, missing, not_those, read_message
+from ._peers import RENDEZVOUS_SECONDS, RETRY_SECONDS, Peers, missing_peers, read_message, wrong_peer
 
 PATH_MAX = 100
 """Of a socket's path, in bytes; the kernel takes 107."""
@@ -23,7 +23,7 @@ _NAMED_BY = ("FABRIC_LEARNER", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_I
 """Variables that are alike in all processes of a trial on a machine and differ in those of another."""
 
 
-def meet_on_machine(
+def connect_on_machine(
     rank: int, size: int, number: int, *, name: str = "rank %d of the trial", ranks: str = "ranks"
 ) -> Peers:
     """Return the connections of one of the processes on this machine with the others.
@@ -31,7 +31,7 @@ def meet_on_machine(
     Args:
         rank: of this process among them.
         size: how many they are.
-        number: which meeting of theirs it is, counted in each process.
+        number: which rendezvous of theirs it is, counted in each process.
         name: of one of them, for messages.
         ranks: several of them, for messages.
 
@@ -41,13 +41,17 @@ def meet_on_machine(
         PermissionError: somebody else is at the place where they meet.
     """
     socket_name = _name(number)
-    return _joined(rank, size, socket_name, name) if rank else _waited_for(size, socket_name, name, ranks)
+    return (
+        _connect_to_chief(rank, size, socket_name, name)
+        if rank
+        else _accept_peers(size, socket_name, name, ranks)
+    )
 
 
-def _waited_for(size: int, socket_name: str, name: str, ranks: str) -> Peers:
+def _accept_peers(size: int, socket_name: str, name: str, ranks: str) -> Peers:
     peers: dict[int, socket.socket] = {}
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
-        path = _bind(door, socket_name)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        path = _bind(listener, socket_name)
 
         def remove() -> None:
             atexit.unregister(remove)
@@ -56,31 +60,31 @@ def _waited_for(size: int, socket_name: str, name: str, ranks: str) -> Peers:
                 os.rmdir(os.path.dirname(path))  # refused while another trial's socket is there
 
         atexit.register(remove)
-        door.listen(size)
-        until = time.monotonic() + MEET_SECONDS
+        listener.listen(size)
+        until = time.monotonic() + RENDEZVOUS_SECONDS
         while len(peers) < size - 1:
-            door.settimeout(max(until - time.monotonic(), 0.001))
+            listener.settimeout(max(until - time.monotonic(), 0.001))
             try:
-                peer, _ = door.accept()
+                peer, _ = listener.accept()
             except socket.timeout:
-                raise missing([each for each in range(1, size) if each not in peers], ranks) from None
+                raise missing_peers([each for each in range(1, size) if each not in peers], ranks) from None
             if _is_own(peer):
-                _greet(peer, size, peers)
+                _add_peer(peer, size, peers)
             else:
                 peer.close()
     return Peers(0, size, peers, name, on_close=remove)
 
 
-def _greet(peer: socket.socket, size: int, peers: dict[int, socket.socket]) -> None:
+def _add_peer(peer: socket.socket, size: int, peers: dict[int, socket.socket]) -> None:
     peer.settimeout(None)
     rank, its_size = pickle.loads(read_message(peer, "a process that has just come"))
     if its_size != size or rank in peers or not 0 < rank < size:
-        raise not_those(rank, its_size, size)
+        raise wrong_peer(rank, its_size, size)
     peers[rank] = peer
 
 
-def _joined(rank: int, size: int, socket_name: str, name: str) -> Peers:
-    until = time.monotonic() + MEET_SECONDS
+def _connect_to_chief(rank: int, size: int, socket_name: str, name: str) -> Peers:
+    until = time.monotonic() + RENDEZVOUS_SECONDS
     while True:
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -90,7 +94,7 @@ def _joined(rank: int, size: int, socket_name: str, name: str) -> Peers:
             if time.monotonic() > until:
                 raise TimeoutError(
                     "%s did not come within %d seconds"
-                    % (name.replace(" of the trial", "") % 0, MEET_SECONDS)
+                    % (name.replace(" of the trial", "") % 0, RENDEZVOUS_SECONDS)
                 ) from None
             time.sleep(RETRY_SECONDS)
             continue
@@ -110,15 +114,15 @@ def _is_own(peer: socket.socket) -> bool:
     return bool(_CREDENTIALS.unpack(credentials)[1] == os.getuid())
 
 
-def _bind(door: socket.socket, name: str) -> str:
+def _bind(listener: socket.socket, name: str) -> str:
     """Bind a socket in this user's folder, which another trial that ends may remove at any moment; return its path."""
-    until = time.monotonic() + MEET_SECONDS
+    until = time.monotonic() + RENDEZVOUS_SECONDS
     while True:
         try:
             path = os.path.join(_own_folder(), name)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
-            door.bind(path)
+            listener.bind(path)
         except FileNotFoundError:
             if time.monotonic() > until:
                 raise

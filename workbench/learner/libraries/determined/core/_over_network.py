@@ -20,15 +20,15 @@ import time
 
 from workbench.learner.determined_jobs import PEER_KEY_VARIABLE
 
-from ._peers import MEET_SECONDS, RETRY_SECONDS, Peers, missing, not_those, read_exactly
+from ._peers import RENDEZVOUS_SECONDS, RETRY_SECONDS, Peers, missing_peers, read_exactly, wrong_peer
 
 PORT = 12360
 """Determined's for this purpose, where one has to be known beforehand."""
 FOLDER_VARIABLE = "JOB_STATE_DIR"
-GREET_SECONDS = 10.0
-"""How long rank 0 waits for somebody to show the key."""
-STRANGERS = 64
-"""How many may be at the door besides the trial's processes: of more, who waits longest has to go."""
+HANDSHAKE_SECONDS = 10.0
+"""How long rank 0 waits for a connection to show the key."""
+PENDING_MAX = 64
+"""How many connections may be without the key beside the trial's own: of more, the oldest is closed."""
 ANSWER_SECONDS = 60.0
 SILENT_SECONDS = 30
 PROBE_SECONDS = 10
@@ -42,16 +42,16 @@ _NONCE_BYTES = 32
 _SUM_BYTES = 32
 _WHO = struct.Struct("!QQ")
 """Rank and size, as a process comes."""
-_SHOWN_BYTES = _NONCE_BYTES + _WHO.size + _SUM_BYTES
+_MESSAGE_BYTES = _NONCE_BYTES + _WHO.size + _SUM_BYTES
 
 
-def meet_over_network(rank: int, size: int, number: int, address: str, port: int) -> Peers:
+def connect_over_network(rank: int, size: int, number: int, address: str, port: int) -> Peers:
     """Return the connections of one of all processes of a trial with the others.
 
     Args:
         rank: of this process.
         size: how many they are.
-        number: which meeting of theirs it is, counted in each process.
+        number: which rendezvous of theirs it is, counted in each process.
         address: of rank 0's machine.
         port: the one that the code names; 0 for none.
 
@@ -67,154 +67,164 @@ def meet_over_network(rank: int, size: int, number: int, address: str, port: int
             " not set" % (PEER_KEY_VARIABLE, FOLDER_VARIABLE)
         )
     if rank:
-        return _joined(rank, size, number, address, port)
-    return _waited_for(size, number, address, port)
+        return _connect_to_chief(rank, size, number, address, port)
+    return _accept_peers(size, number, address, port)
 
 
-def _waited_for(size: int, number: int, address: str, port: int) -> Peers:
-    peers: dict[int, socket.socket] = {}
+def _accept_peers(size: int, number: int, address: str, port: int) -> Peers:
     key = os.environ.get(PEER_KEY_VARIABLE) or secrets.token_hex(_NONCE_BYTES)
-    with _door(address, _known_port(port, number), size) as door:
-        meeting = "" if os.environ.get(PEER_KEY_VARIABLE) else _meeting_file(number)
-        if meeting:
-            _write_own(meeting, {"key": key, "port": door.getsockname()[1]})
+    with _listener_at(address, _known_port(port, number), size) as listener:
+        rendezvous = "" if os.environ.get(PEER_KEY_VARIABLE) else _rendezvous_file(number)
+        if rendezvous:
+            _write_own(rendezvous, {"key": key, "port": listener.getsockname()[1]})
         try:
-            _let_in(door, key, size, peers)
+            return Peers(0, size, _Acceptor(listener, key, size).accept_all())
         finally:
-            if meeting:
+            if rendezvous:
                 with contextlib.suppress(OSError):
-                    os.unlink(meeting)
-    return Peers(0, size, peers)
+                    os.unlink(rendezvous)
 
 
-class _Guest:
-    """Somebody at the door who has not shown the key yet."""
+class _Handshake:
+    """A connection whose other end has not shown the key yet."""
 
     def __init__(self, peer: socket.socket) -> None:
         self.peer = peer
         self.nonce = secrets.token_bytes(_NONCE_BYTES)
-        self.until = time.monotonic() + GREET_SECONDS
-        self._shown = b""
+        self.until = time.monotonic() + HANDSHAKE_SECONDS
+        self._received = b""
         peer.setblocking(False)
         # Few bytes on a new connection: they never have to wait.
         peer.sendall(self.nonce)
 
-    def read(self) -> bool:
-        """Take what has arrived; return whether all is there that a process shows.
+    def receive(self) -> bool:
+        """Take what has arrived; return whether it is the whole message.
 
         Raises:
             OSError: the connection has ended.
         """
         with contextlib.suppress(BlockingIOError):
-            part = self.peer.recv(_SHOWN_BYTES - len(self._shown))
+            part = self.peer.recv(_MESSAGE_BYTES - len(self._received))
             if not part:
                 raise ConnectionError("it has ended")
-            self._shown += part
-        return len(self._shown) == _SHOWN_BYTES
+            self._received += part
+        return len(self._received) == _MESSAGE_BYTES
 
-    def greet(self, key: str) -> tuple[int, int]:
-        """Return its rank and size, once it has shown the key.
+    def verify(self, key: str) -> tuple[int, int]:
+        """Return the rank and size of a process that has the key, and prove to it that this one has it, too.
 
         Raises:
             OSError: it has another key, or has ended.
         """
-        its_nonce, described = self._shown[:_NONCE_BYTES], self._shown[_NONCE_BYTES:-_SUM_BYTES]
+        its_nonce, described = self._received[:_NONCE_BYTES], self._received[_NONCE_BYTES:-_SUM_BYTES]
         expected = _sum(key, b"peer", self.nonce, its_nonce, described)
-        if not hmac.compare_digest(self._shown[-_SUM_BYTES:], expected):
+        if not hmac.compare_digest(self._received[-_SUM_BYTES:], expected):
             raise ConnectionError("it has another key")
         self.peer.sendall(_sum(key, b"chief", its_nonce, self.nonce))
         rank, size = _WHO.unpack(described)
         return rank, size
 
 
-def _let_in(door: socket.socket, key: str, size: int, peers: dict[int, socket.socket]) -> None:
-    """Let all processes in that have the key; the connections of others are closed, and keep nobody waiting.
+class _Acceptor:
+    """Accepts the trial's processes at rank 0. Connections without the key are closed, and delay nobody else."""
 
-    Raises:
-        TimeoutError: a process did not come in time.
-        ValueError: one has the rank of another, or another size.
-    """
-    until = time.monotonic() + MEET_SECONDS
-    guests: dict[int, _Guest] = {}
-    """By their descriptors, the one that waits longest first."""
-    door.setblocking(False)
-    with selectors.DefaultSelector() as selector:
-        selector.register(door, selectors.EVENT_READ)
+    def __init__(self, listener: socket.socket, key: str, size: int) -> None:
+        self._listener = listener
+        self._key = key
+        self._size = size
+        self._peers: dict[int, socket.socket] = {}
+        self._pending: dict[int, _Handshake] = {}
+        """By their descriptors, the one that waits longest first."""
+        self._selector = selectors.DefaultSelector()
 
-        def dismiss(guest: _Guest) -> None:
-            selector.unregister(guest.peer)
-            del guests[guest.peer.fileno()]
+    def accept_all(self) -> dict[int, socket.socket]:
+        """Return the connections of all other processes, by rank.
 
+        Raises:
+            TimeoutError: a process did not come in time.
+            ValueError: one has the rank of another, or another size.
+        """
+        until = time.monotonic() + RENDEZVOUS_SECONDS
+        self._listener.setblocking(False)
+        with self._selector:
+            self._selector.register(self._listener, selectors.EVENT_READ)
+            try:
+                while len(self._peers) < self._size - 1:
+                    self._take_turn(until)
+            finally:
+                for handshake in self._pending.values():
+                    handshake.peer.close()
+        return self._peers
+
+    def _take_turn(self, until: float) -> None:
+        now = time.monotonic()
+        if now >= until:
+            raise missing_peers([each for each in range(1, self._size) if each not in self._peers])
+        for handshake in [each for each in self._pending.values() if each.until <= now]:
+            self._close(handshake)
+        first = min([until, *(each.until for each in self._pending.values())])
+        for ready, _ in self._selector.select(max(first - now, 0.001)):
+            if ready.fileobj is self._listener:
+                self._accept()
+            else:
+                self._proceed(self._pending[ready.fd])
+        for handshake in list(self._pending.values())[: -(self._size + PENDING_MAX)]:
+            self._close(handshake)
+
+    def _accept(self) -> None:
+        """Begin a handshake, unless the connection has ended again."""
         try:
-            while len(peers) < size - 1:
-                now = time.monotonic()
-                if now >= until:
-                    raise missing([each for each in range(1, size) if each not in peers])
-                for guest in [each for each in guests.values() if each.until <= now]:
-                    dismiss(guest)
-                    guest.peer.close()
-                first = min([until, *(each.until for each in guests.values())])
-                for chosen, _ in selector.select(max(first - now, 0.001)):
-                    if chosen.fileobj is door:
-                        new = _come(door)
-                        if new is not None:
-                            guests[new.peer.fileno()] = new
-                            selector.register(new.peer, selectors.EVENT_READ)
-                        continue
-                    guest = guests[chosen.fd]
-                    try:
-                        if not guest.read():
-                            continue
-                        rank, its_size = guest.greet(key)
-                    except OSError:
-                        dismiss(guest)
-                        guest.peer.close()
-                        continue
-                    if (
-                        its_size != size
-                        or not 0 < rank < size
-                        or (rank in peers and not _has_ended(peers[rank]))
-                    ):
-                        raise not_those(rank, its_size, size)
-                    dismiss(guest)
-                    peers[rank] = _watched(guest.peer)
-                for guest in list(guests.values())[: -(size + STRANGERS)]:
-                    dismiss(guest)
-                    guest.peer.close()
-        finally:
-            for guest in guests.values():
-                guest.peer.close()
+            peer, _ = self._listener.accept()
+        except OSError:
+            return
+        try:
+            handshake = _Handshake(peer)
+        except OSError:
+            peer.close()
+            return
+        self._pending[peer.fileno()] = handshake
+        self._selector.register(peer, selectors.EVENT_READ)
+
+    def _proceed(self, handshake: _Handshake) -> None:
+        """Go on with a handshake; a process that has shown the key is a peer."""
+        try:
+            if not handshake.receive():
+                return
+            rank, size = handshake.verify(self._key)
+        except OSError:
+            self._close(handshake)
+            return
+        is_twice = rank in self._peers and not _has_ended(self._peers[rank])
+        if size != self._size or not 0 < rank < size or is_twice:
+            raise wrong_peer(rank, size, self._size)
+        self._forget(handshake)
+        self._peers[rank] = _with_keepalive(handshake.peer)
+
+    def _close(self, handshake: _Handshake) -> None:
+        self._forget(handshake)
+        handshake.peer.close()
+
+    def _forget(self, handshake: _Handshake) -> None:
+        self._selector.unregister(handshake.peer)
+        del self._pending[handshake.peer.fileno()]
 
 
-def _come(door: socket.socket) -> _Guest | None:
-    """Return who has come; None where the connection has ended again."""
-    try:
-        peer, _ = door.accept()
-    except OSError:
-        return None
-    try:
-        return _Guest(peer)
-    except OSError:
-        peer.close()
-        return None
-
-
-def _joined(rank: int, size: int, number: int, address: str, port: int) -> Peers:
-    until = time.monotonic() + MEET_SECONDS
+def _connect_to_chief(rank: int, size: int, number: int, address: str, port: int) -> Peers:
+    until = time.monotonic() + RENDEZVOUS_SECONDS
     while True:
         try:
             key, at = _where(number, port)
-            return Peers(rank, size, {0: _connected(address, at, key, _WHO.pack(rank, size))})
+            return Peers(rank, size, {0: _connect(address, at, key, _WHO.pack(rank, size))})
         except (OSError, UnicodeError) as error:
             # Its name is not known yet, nobody listens, or it is somebody else who does.
             if time.monotonic() > until:
                 raise TimeoutError(
-                    "rank 0 at %s did not come within %d seconds: %s" % (address, MEET_SECONDS, error)
+                    "rank 0 at %s did not come within %d seconds: %s" % (address, RENDEZVOUS_SECONDS, error)
                 ) from error
         time.sleep(RETRY_SECONDS)
 
 
-def _connected(address: str, port: int, key: str, described: bytes) -> socket.socket:
+def _connect(address: str, port: int, key: str, described: bytes) -> socket.socket:
     """Return the connection with rank 0, which has the key as well.
 
     Raises:
@@ -233,7 +243,7 @@ def _connected(address: str, port: int, key: str, described: bytes) -> socket.so
     except BaseException:
         peer.close()
         raise
-    return _watched(peer)
+    return _with_keepalive(peer)
 
 
 def _where(number: int, port: int) -> tuple[str, int]:
@@ -246,7 +256,7 @@ def _where(number: int, port: int) -> tuple[str, int]:
     if key:
         return key, _known_port(port, number)
     try:
-        with open(_meeting_file(number), encoding="utf-8") as file:
+        with open(_rendezvous_file(number), encoding="utf-8") as file:
             document = json.load(file)
         return str(document["key"]), int(document["port"])
     except (ValueError, KeyError, TypeError) as error:
@@ -260,24 +270,24 @@ def _known_port(port: int, number: int) -> int:
     return PORT + number if os.environ.get(PEER_KEY_VARIABLE) else 0
 
 
-def _door(address: str, port: int, size: int) -> socket.socket:
+def _listener_at(address: str, port: int, size: int) -> socket.socket:
     """Return what listens at a port: where the address is the machine's own one, for this machine alone."""
     is_local = address == "localhost" or address.startswith("127.")
     has_both = not is_local and socket.has_ipv6 and os.path.exists("/proc/net/if_inet6")
-    door = socket.socket(socket.AF_INET6 if has_both else socket.AF_INET)
+    listener = socket.socket(socket.AF_INET6 if has_both else socket.AF_INET)
     try:
         if has_both:
-            door.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind(("127.0.0.1" if is_local else "", port))
-        door.listen(size + STRANGERS)
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1" if is_local else "", port))
+        listener.listen(size + PENDING_MAX)
     except BaseException:
-        door.close()
+        listener.close()
         raise
-    return door
+    return listener
 
 
-def _watched(peer: socket.socket) -> socket.socket:
+def _with_keepalive(peer: socket.socket) -> socket.socket:
     """Return a connection that ends once the other machine does not answer any more."""
     peer.settimeout(None)
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -303,8 +313,8 @@ def _has_ended(peer: socket.socket) -> bool:
         return True
 
 
-def _meeting_file(number: int) -> str:
-    return os.path.join(os.environ.get(FOLDER_VARIABLE, ""), ".determined-meeting-%d" % number)
+def _rendezvous_file(number: int) -> str:
+    return os.path.join(os.environ.get(FOLDER_VARIABLE, ""), ".determined-rendezvous-%d" % number)
 
 
 def _write_own(path: str, document: dict[str, object]) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Any, Callable
 
-MEET_SECONDS = 600.0
+RENDEZVOUS_SECONDS = 600.0
 """How long the processes wait for one another at the beginning: they may import for minutes."""
 RETRY_SECONDS = 0.05
 PART_BYTES = 1 << 20
@@ -129,7 +129,7 @@ def _lost(who: str, error: Exception) -> ConnectionError:
     return ConnectionError("%s %s" % (who, "does not answer any more" if is_silent else "has ended"))
 
 
-def not_those(rank: int, size: int, of_size: int) -> ValueError:
+def wrong_peer(rank: int, size: int, of_size: int) -> ValueError:
     """Return the error for a process that is not one of the group, or is there twice."""
     return ValueError(
         "a process came as rank %d of %d; this is a trial of %d processes with one of each rank"
@@ -137,7 +137,7 @@ def not_those(rank: int, size: int, of_size: int) -> ValueError:
     )
 
 
-def missing(ranks: list[int], name: str = "ranks") -> TimeoutError:
+def missing_peers(ranks: list[int], name: str = "ranks") -> TimeoutError:
     """Return the error for processes that did not come."""
     listed = ", ".join(str(rank) for rank in ranks)
-    return TimeoutError("these %s did not come within %d seconds: %s" % (name, MEET_SECONDS, listed))
+    return TimeoutError("these %s did not come within %d seconds: %s" % (name, RENDEZVOUS_SECONDS, listed))
