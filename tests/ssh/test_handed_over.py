@@ -593,7 +593,7 @@ def test_secrets_are_at_a_host_that_restarts_only_where_its_backend_says_so(
     ground.prints(holder, "ready")
     job_id = give(ground, user, "test ${#TOKEN} = 10", target=target, secret_values={"TOKEN": "canary-7f3"})
     files = [path for path in user.home.rglob("*") if path.is_file()]
-    found = [path for path in files if b"canary-7f3" in path.read_bytes()]
+    found = [path for path in files if b"canary-7f3" in read_bytes(str(path))]
     assert [path.parent.name for path in found] == (["waiting"] if are_kept else [])
 
     lose_power(box, ground)
@@ -609,4 +609,4 @@ def test_secrets_are_at_a_host_that_restarts_only_where_its_backend_says_so(
     row = ground.ends(job_id)
     assert (row.state, row.attempt) == (State.COMPLETED, 1)
     files = [path for path in user.home.rglob("*") if path.is_file()]
-    assert not [path for path in files if b"canary-7f3" in path.read_bytes()]
+    assert not [path for path in files if b"canary-7f3" in read_bytes(str(path))]
