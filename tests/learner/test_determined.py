@@ -260,7 +260,7 @@ def test_metrics_and_progress_are_reported(run, tmp_path: Path) -> None:  # type
         (
             "import os; del os.environ['TRAINING_ID']\n"
             "from determined.experimental import core_v2; core_v2.init()",
-            "RuntimeError: core_v2 needs a job",
+            "RuntimeError: core_v2 needs a job: fabric run -- python3 SCRIPT starts one",
         ),
         ("core.train.set_metadata('x')", "ValueError: metadata must be a dictionary, not 'x'"),
     ],
@@ -1866,3 +1866,88 @@ def test_the_second_core_api_is_a_module_while_it_is_begun(run, tmp_path: Path) 
     assert ran.stdout == "fabric show training-abc12\nFalse\n", ran.stderr
     metrics, progress = reported(tmp_path)
     assert (metrics["values"], progress["fraction"]) == ({"loss": 0.5}, 0.5)
+
+
+UNMANAGED = """\
+import os
+from determined.experimental import core_v2
+class Number:
+    def item(self):
+        return 3
+config = core_v2.Config(
+    name="mine", hparams={"lr": 0.1, "size": Number(), "sizes": [1, 2]}, description="a try", labels=["a", "b"],
+    data={"url": "hidden"}, external_trial_id="t1", checkpoint_storage=os.environ["RESULT_DIR"] + "/copies",
+    searcher={"name": "single", "metric": "loss"},
+)
+"""
+OF_NO_FILE = '{"name": "train", "hyperparameters": {}, "searcher": {"name": "single"}, "unmanaged": true}'
+
+
+def test_what_the_code_says_of_an_experiment_that_no_file_describes_counts_and_is_noted(
+    run: Any, tmp_path: Path
+) -> None:
+    ran = run(
+        f"{UNMANAGED}"
+        "core_v2.init(config=config)\n"
+        "for info in (core_v2.info, det.get_cluster_info()):\n"
+        "    print(info.trial.hparams, info.user_data, info.trial._config['labels'])\n"
+        "core_v2.train.report_validation_metrics(1, {'loss': 2.0})\n"
+        "print(core_v2.train.get_experiment_best_validation())\n"
+        "with core_v2.checkpoint.store_path({'steps_completed': 1}) as (path, name):\n    pass\n"
+        "print(os.listdir(config.checkpoint_storage) == [name])\n",
+        DET_EXPERIMENT_CONFIG=OF_NO_FILE,
+    )
+
+    # The job's own parameters, as --set params.lr gives them, come before those of the code.
+    known = "{'lr': 0.5, 'size': 3, 'sizes': [1, 2]} {'url': 'hidden'} ['a', 'b']"
+    assert ran.stdout.splitlines() == [known, known, "2.0", "True"], ran.stderr
+    notes = [each["text"] for each in reported(tmp_path) if each["kind"] == "note"]
+    assert notes == [
+        "experiment name: mine",
+        "experiment description: a try",
+        "experiment labels: a, b",
+        "experiment external trial id: t1",
+        "experiment hyperparameters: lr=0.5 size=3 sizes=[1, 2]",
+    ]
+
+
+def test_a_file_that_describes_the_experiment_comes_before_what_its_code_says(
+    run: Any, tmp_path: Path
+) -> None:
+    ran = run(
+        f"{UNMANAGED}core_v2.init(config=config)\n"
+        "print(core_v2.info.trial.hparams, core_v2.info.user_data, core_v2.info.trial._config['name'])\n",
+        DET_EXPERIMENT_CONFIG=OF_NO_FILE.replace(', "unmanaged": true', ""),
+    )
+
+    assert ran.stdout == "{'lr': 0.5} {} train\n", ran.stderr
+    assert not (tmp_path / "report").exists()
+
+
+def test_older_names_of_what_the_code_says_are_one(run: Any, tmp_path: Path) -> None:
+    ran = run(
+        "from determined.experimental import core_v2\n"
+        "core_v2.init(\n"
+        "    defaults=core_v2.DefaultConfig(name='first'),\n"
+        "    unmanaged=core_v2.UnmanagedConfig(name='second', project='p'),\n"
+        ")\n",
+        DET_EXPERIMENT_CONFIG=OF_NO_FILE,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert [each["text"] for each in reported(tmp_path)][:2] == [
+        "experiment name: first",
+        "experiment project: p",
+    ]
+
+
+def test_processes_of_a_trial_note_once_what_its_code_says(run_ranks: Any, tmp_path: Path) -> None:
+    ran = run_ranks(
+        "from determined.experimental import core_v2\n"
+        "core_v2.init(config=core_v2.Config(hparams={'a': 1}), distributed=distributed)\n"
+        "print(core_v2.info.trial.hparams['a'])\n",
+        learners=[{"DET_EXPERIMENT_CONFIG": OF_NO_FILE}] * 2,
+    )
+
+    assert [output for _, output, _ in ran] == ["1\n"] * 4, ran
+    assert [each["text"] for each in reported(tmp_path)] == ["experiment hyperparameters: a=1 lr=0.5"]

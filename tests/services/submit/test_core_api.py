@@ -121,7 +121,9 @@ def test_the_script_is_found_in_the_command(home: Home, folder: Path, command: t
     assert is_of_experiment(prepared(home, *command))
 
 
-@pytest.mark.parametrize("command", [("python3", "../train.py"), ("echo 'train.py",), ("python3", "-m", "train")])
+@pytest.mark.parametrize(
+    "command", [("python3", "../train.py"), ("echo 'train.py",), ("python3", "-m", "train")]
+)
 def test_what_is_no_script_of_the_code_is_not_looked_at(
     home: Home, folder: Path, command: tuple[str, ...]
 ) -> None:

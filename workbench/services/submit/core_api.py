@@ -5,6 +5,7 @@ Only a command of ``fabric run -- COMMAND`` is looked at: a manifest says itself
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shlex
@@ -82,7 +83,7 @@ def _maker(command: str, code: Path) -> str:
         words = shlex.split(command)
     except ValueError:
         return ""
-    for before, word in zip(words, words[1:], strict=False):
+    for before, word in itertools.pairwise(words):
         if before == "-m" and word.startswith(_LAUNCHERS):
             return word
     scripts = list(_scripts(words, code))[:SCRIPTS_MAX]
@@ -91,16 +92,17 @@ def _maker(command: str, code: Path) -> str:
 
 def _scripts(words: list[str], code: Path) -> Iterator[tuple[str, Path]]:
     """Yield the scripts that a command names, or the modules after ``-m``, as far as they lie in its code."""
-    root = os.path.abspath(code)
-    for before, word in zip(["", *words], words, strict=False):
+    root = code.absolute()
+    for before, word in itertools.pairwise(["", *words]):
         names = [word] if word.endswith(".py") else []
         if before == "-m":
             module = word.replace(".", "/")
             names = [f"{module}.py", f"{module}/__main__.py"]
         for name in names:
-            path = os.path.normpath(os.path.join(root, name))
-            if path.startswith(root.rstrip(os.sep) + os.sep) and os.path.isfile(path):
-                yield name, Path(path)
+            path = Path(os.path.normpath(root / name))
+            # A word may be anything: Path.is_file() raises for one that is too long for a name.
+            if path.is_relative_to(os.path.normpath(root)) and os.path.isfile(path):  # noqa: PTH113
+                yield name, path
 
 
 def _is_for_core_api(script: Path) -> bool:

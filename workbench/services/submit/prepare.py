@@ -486,9 +486,7 @@ def _of_several(spec: JobSpec, loaded: Loaded) -> JobSpec:
     return replace(spec, ends_when=ends_when)
 
 
-def _with_core_api(
-    loaded: Loaded, options: RunOptions, code: Path | None
-) -> tuple[Loaded, tuple[str, ...]]:
+def _with_core_api(loaded: Loaded, options: RunOptions, code: Path | None) -> tuple[Loaded, tuple[str, ...]]:
     """Return the job of a command whose script is made for Determined's Core API as one of an experiment.
 
     Raises:

@@ -198,7 +198,9 @@ class CheckpointContext:
             raise
         finally:
             remove_parts(distributed, parts)
-        act_first(distributed.broadcast, distributed.rank == 0, lambda: self._finish(path, merged), _END_FAILURE)
+        act_first(
+            distributed.broadcast, distributed.rank == 0, lambda: self._finish(path, merged), _END_FAILURE
+        )
 
     def _finish(self, path: Path, metadata: dict[str, Any]) -> None:
         """Keep a checkpoint that has all its files, and take the storage's copy of it."""
