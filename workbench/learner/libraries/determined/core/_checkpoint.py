@@ -219,6 +219,7 @@ class CheckpointContext:
             RuntimeError: another process failed, or they contradict one another.
             ValueError: none of them says how far training is.
         """
+        given: list[Mapping[str, Any]]
         if distributed.size == 1:
             given = [dict(metadata or {})]
         else:
