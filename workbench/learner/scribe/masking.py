@@ -5,7 +5,6 @@ Values of fewer than :data:`SHORTEST` bytes are not masked: they would blot out 
 
 from __future__ import annotations
 
-from workbench.learner.determined_jobs import PEER_KEY_VARIABLE
 from workbench.learner.texts import clean
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
@@ -21,6 +20,7 @@ def masked(values: Mapping[str, str], environment: Mapping[str, str]) -> list[st
 
     Of these it is the key by which processes of a trial in several pods know one another.
     """
+    from workbench.learner.determined_jobs import PEER_KEY_VARIABLE
     from workbench.learner.stores.config import REMOTES, credentials_of
 
     key = environment.get(PEER_KEY_VARIABLE)

@@ -494,7 +494,7 @@ def _with_core_api(loaded: Loaded, options: RunOptions, code: Path | None) -> tu
     """
     if options.manifest or not options.command:
         return loaded, ()
-    from workbench.services.submit.core_api import as_experiment
+    from workbench.manifest.builder.templates import as_experiment
 
     found, notes = as_experiment(loaded, code)
     return (replace(found, spec=_of_several(found.spec, found)) if notes else found), notes

@@ -18,10 +18,10 @@ TYPE_CHECKING = False  # the real one costs the import of typing
 if TYPE_CHECKING:
     from typing import Any, Mapping
 
-    from .experimental.core_v2 import Config
+    from .experimental.core_v2 import UnmanagedConfig
 
 KEYS = ("name", "description", "labels", "workspace", "project", "data", "searcher")
-"""Attributes of a ``Config`` that are keys of an experiment, too."""
+"""Attributes of a ``UnmanagedConfig`` that are keys of an experiment, too."""
 NOTED = (
     "name",
     "description",
@@ -39,7 +39,7 @@ def is_unmanaged() -> bool:
     return json_object(os.environ.get(CONFIG_VARIABLE)).get(UNMANAGED) is True
 
 
-def take_config(config: Config) -> None:
+def take_config(config: UnmanagedConfig) -> None:
     """Have this process, and those that it starts, know the experiment as its code describes it.
 
     Raises:
@@ -54,7 +54,7 @@ def take_config(config: Config) -> None:
     os.environ[CONFIG_VARIABLE] = json.dumps(described, default=_plain)
 
 
-def note_config(config: Config, hparams: Mapping[str, Any]) -> None:
+def note_config(config: UnmanagedConfig, hparams: Mapping[str, Any]) -> None:
     """Note what the code says of its experiment, and the hyperparameters that count."""
     for name in NOTED:
         value = getattr(config, name)

@@ -1,7 +1,7 @@
 """The Core API as one module: ``core_v2.init()``, then ``core_v2.train``, ``core_v2.checkpoint`` and the others.
 
 Determined makes an experiment of a process that it has not started. Here the job is one already. Where a file describes
-it, that says what :class:`Config` would, as for Determined's own managed experiments; else :class:`Config` does.
+it, that counts, as for Determined's own managed experiments; else what :class:`UnmanagedConfig` says.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PARTS = ("train", "checkpoint", "preempt", "searcher", "distributed", "profiler
 _context: core.CoreContext | None = None
 
 
-class Config:
+class UnmanagedConfig:
     """What the code says of its experiment, where no file describes that."""
 
     def __init__(
@@ -69,15 +69,17 @@ class Config:
         self.external_trial_id = external_trial_id
 
 
-DefaultConfig = UnmanagedConfig = Config
-"""Older names of it."""
+Config = UnmanagedConfig
+"""As training code names it."""
+DefaultConfig = UnmanagedConfig
+"""An older name, as the class's own is."""
 
 
 def init(
     *,
-    config: Config | None = None,
-    defaults: Config | None = None,
-    unmanaged: Config | None = None,
+    config: UnmanagedConfig | None = None,
+    defaults: UnmanagedConfig | None = None,
+    unmanaged: UnmanagedConfig | None = None,
     client: Any = None,
     distributed: DistributedContext | None = None,
     checkpoint_storage: Any = None,
@@ -115,12 +117,12 @@ def init(
         _unmanaged.note_config(config, info.trial.hparams)
 
 
-def _one_config(*given: Config | None) -> Config | None:
+def _one_config(*given: UnmanagedConfig | None) -> UnmanagedConfig | None:
     """Return what several say of an experiment, the first ones before the others; None where none says anything."""
     several = [each for each in given if each is not None]
     if not several:
         return None
-    found = Config()
+    found = UnmanagedConfig()
     for each in reversed(several):
         vars(found).update({name: value for name, value in vars(each).items() if value is not None})
     return found

@@ -10,8 +10,8 @@ import pytest
 
 from workbench.errors import UsageError
 from workbench.learner.determined_jobs import CONFIG_VARIABLE
+from workbench.manifest.builder.templates import SCRIPT_BYTES_MAX
 from workbench.paths import Home
-from workbench.services.submit.core_api import SCRIPT_BYTES_MAX
 from workbench.services.submit.options import RunOptions
 from workbench.services.submit.prepare import JobSubmission, prepare
 from workbench.spec import JobSpec
