@@ -10,6 +10,7 @@ import pytest
 
 from workbench.errors import UsageError
 from workbench.learner.determined_jobs import CONFIG_VARIABLE
+from workbench.manifest import load_text
 from workbench.manifest.builder.templates import SCRIPT_BYTES_MAX
 from workbench.paths import Home
 from workbench.services.submit.options import RunOptions
@@ -149,6 +150,17 @@ def test_what_the_user_says_of_the_experiment_comes_first(
 
     assert found.loaded.spec.env == ({CONFIG_VARIABLE: given} if kept else {})
     assert found.notes == ()
+
+
+@pytest.mark.parametrize("environment", [(), ("A=1", "B=env:")])
+def test_the_manifest_that_is_kept_of_the_command_says_it_too(
+    home: Home, folder: Path, environment: tuple[str, ...]
+) -> None:
+    (folder / "train.py").write_text(SECOND_CORE)
+
+    found = prepared(home, "python3", "train.py", environment=environment).loaded
+    assert load_text(found.text, "kept", environ={}).spec.env == found.spec.env
+    assert len(found.spec.env) == len(environment) + 1
 
 
 def test_a_manifest_says_itself_what_its_job_is(home: Home, folder: Path) -> None:

@@ -230,12 +230,23 @@ def as_experiment(loaded: Loaded, code: Path | None) -> tuple[Loaded, tuple[str,
         return loaded, ()
     origins = {key: origin for key, origin in loaded.origins.items() if key != "env"}
     origins[f"env.{CONFIG_VARIABLE}"] = found
-    env = {**spec.env, CONFIG_VARIABLE: _experiment_text(spec)}
+    experiment = _experiment_text(spec)
+    env, text = {**spec.env, CONFIG_VARIABLE: experiment}, _with_variable(loaded.text, experiment)
     note = (
         f"{found} is made for Determined's Core API: the job is an experiment"
         f" (-e {CONFIG_VARIABLE}= leaves that out)"
     )
-    return replace(loaded, spec=replace(spec, env=env), origins=origins), (note,)
+    return replace(loaded, spec=replace(spec, env=env), text=text, origins=origins), (note,)
+
+
+def _with_variable(text: str, experiment: str) -> str:
+    """Return the manifest of a command with the variable that holds an experiment: run again it is one, too."""
+    line = "\n".join(_lines(CONFIG_VARIABLE, experiment, "  "))
+    rows = text.splitlines(keepends=True)
+    if "env:\n" not in rows:
+        rows.append("env:\n")
+    at = rows.index("env:\n") + 1
+    return "".join([*rows[:at], line + "\n", *rows[at:]])
 
 
 def _experiment_text(spec: JobSpec) -> str:

@@ -452,7 +452,7 @@ def _with_slots(
     from workbench.manifest.builder.params import CONFIG_VARIABLE
 
     spec = loaded.spec
-    if CONFIG_VARIABLE not in spec.env:
+    if not spec.env.get(CONFIG_VARIABLE):
         return loaded, ()
     slots, learners, notes = spec.gpus, spec.learners, []
     if slots and not _has_own_gpus(loaded, options):
