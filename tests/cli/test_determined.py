@@ -785,6 +785,74 @@ def test_unmanaged_examples_are_jobs_as_they_are(fabric: Fabric, tmp_path: Path)
     assert sorted(set(steps)) == list(range(99, 199, 10))
 
 
+def described(fabric: Fabric) -> list[str]:
+    """Return what ``fabric show`` has of what the last job's code says of its experiment."""
+    lines = fabric("show", "@last").stdout.splitlines()
+    return [line.removeprefix("experiment").strip() for line in lines if line.startswith("experiment ")]
+
+
+@needs_files
+def test_unmanaged_examples_need_no_file(fabric: Fabric, tmp_path: Path) -> None:
+    folder = tmp_path / "unmanaged"
+    shutil.copytree(Path(FOLDER, "examples/features/unmanaged"), folder)
+    fabric = Fabric(folder)
+
+    planned = fabric("plan", "--", "python3", "1_singleton.py").stdout
+    fabric("run", "-q", "--", "python3", "1_singleton.py")
+    series = fabric.json("metrics", "@last", "--json")["series"]
+
+    note = "1_singleton.py is made for Determined's Core API: the job is an experiment"
+    assert [line for line in planned.splitlines() if note in line and line.startswith("note ")]
+    points = {each["name"]: each["points"] for each in series}
+    assert (points["training/loss"], points["validation/loss"]) == (100, 10)
+    assert described(fabric) == ["name: unmanaged-1-singleton"]
+
+    first = fabric("run", "-q", "--", "python3", "2_checkpoints.py").stdout
+    second = fabric("run", "-q", "--from", "@last", "--", "python3", "2_checkpoints.py").stdout
+    assert "initial step: 0\n" in first
+    assert "initial step: 99\n" in second
+    assert "external trial id: test-unmanaged-2-checkpoints" in described(fabric)
+
+
+UNMANAGED = """\
+from determined.experimental import core_v2
+config = core_v2.Config(
+    name="valley", description="finds the lowest point", labels=["a", "b"], hparams={"lr": 0.1, "sizes": [4, 2]}
+)
+with core_v2.init_context(config=config) as core:
+    for number in range(8):
+        core.alert("alert %d" % number)
+    core.train.report_validation_metrics(1, {"loss": core.info.trial.hparams["lr"]})
+    with core.checkpoint.store_path({"steps_completed": 1}):
+        pass
+"""
+
+
+def test_what_code_says_of_its_experiment_is_shown_with_the_job_however_much_is_noted_later(
+    fabric: Fabric,
+) -> None:
+    (fabric.folder / "train.py").write_text(UNMANAGED)
+
+    fabric("run", "-q", "--set", "params.lr=0.2", "--", "python3", "train.py")
+    job = fabric.json("show", "@last", "--json")
+    lines = fabric("show", "@last").stdout.splitlines()
+
+    assert described(fabric) == [
+        "name: valley",
+        "description: finds the lowest point",
+        "labels: a, b",
+        "hyperparameters: lr=0.2 sizes=[4, 2]",
+    ]
+    assert "experiment labels: a, b" in [each["text"] for each in job["notes"]]
+    assert sum(line.startswith("note ") for line in lines) == 5
+    refused = fabric("checkpoint", "list", "@last", "--best", "1", expect=None)
+    assert "names no metric by which its checkpoints are the best" in refused.stderr
+
+    # A job that is begun again needs no look at its script.
+    fabric("rerun", "-q", "@last")
+    assert "name: valley" in described(fabric)
+
+
 WARM = """\
 name: warm
 entrypoint: python3 train.py

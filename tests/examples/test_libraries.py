@@ -229,15 +229,25 @@ def test_torch_starts_a_process_for_each_slot_of_an_experiment(
 @pytest.mark.skipif(
     not DETERMINED_FILES, reason="FABRIC_DETERMINED_FILES names no folder of Determined's files"
 )
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("3.yaml",),
+        ("--", "python", "-m", "torch.distributed.run", "--nproc_per_node=2", "3_torch_distributed.py"),
+    ],
+    ids=["by its file", "by a command"],
+)
 def test_the_unmanaged_example_of_determined_with_torch_is_a_job_as_it_is(
-    fabric: Callable[..., str], tmp_path: Path
+    fabric: Callable[..., str], tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     folder = tmp_path / "unmanaged"
     shutil.copytree(Path(DETERMINED_FILES, "examples/features/unmanaged"), folder)
 
-    output = fabric(folder, "run", "-q", "3.yaml")
+    output = fabric(folder, "run", "-q", *words)
 
-    assert "[rank=0] See the experiment at: fabric show " in output
+    # Determined's launcher, which the file names, puts the rank before each line.
+    assert output.count("See the experiment at: fabric show ") == 1
+    assert ("[rank=0] See" in output) == (words == ("3.yaml",))
     series = json.loads(fabric(folder, "metrics", "@last", "--json"))["series"]
     points = {each["name"]: each["points"] for each in series}
     assert (points["training/rank"], points["validation/rank"]) == (100, 10)

@@ -260,7 +260,7 @@ def test_metrics_and_progress_are_reported(run, tmp_path: Path) -> None:  # type
         (
             "import os; del os.environ['TRAINING_ID']\n"
             "from determined.experimental import core_v2; core_v2.init()",
-            "RuntimeError: core_v2 needs a job",
+            "RuntimeError: core_v2 needs a job: fabric run -- python3 SCRIPT starts one",
         ),
         ("core.train.set_metadata('x')", "ValueError: metadata must be a dictionary, not 'x'"),
     ],
@@ -1313,7 +1313,144 @@ def test_shards_that_contradict_one_another_are_refused_by_all(
     ran = run_ranks(code)
 
     assert [error in errors for _, _, errors in ran] == [True] * 3, ran
-    assert not list((tmp_path / "checkpoints").iterdir())
+    assert not list((tmp_path / "checkpoints").glob("*"))
+
+
+OWN_FOLDER = """\
+import os
+own = os.path.join(os.environ["TMPDIR"], str(rank))
+os.mkdir(own)
+open(os.path.join(own, "own%d" % rank), "w").close()
+def refuse(name):
+    raise KeyError(name)
+"""
+IN_STEP_AFTER = """\
+except Exception as error:
+    print("%s: %s" % (type(error).__name__, error))
+print(distributed.allgather(rank))
+with core.checkpoint.store_path({"steps_completed": 2}, shard=True):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "who", "own", "others"),
+    [
+        (
+            "with core.checkpoint.store_path({'steps_completed': 1}, shard=True) as (path, _):\n"
+            "        path.joinpath('state%d' % rank).touch()\n"
+            "        if rank == 2:\n            raise KeyError('lost')\n",
+            2,
+            "KeyError: 'lost'",
+            "RuntimeError: the checkpoint is not kept: it failed in rank 2: KeyError: 'lost'",
+        ),
+        (
+            "with core.checkpoint.store_path({'steps_completed': 1}, shard=True) as (path, _):\n"
+            "        path.joinpath('metadata.json').mkdir(exist_ok=True)\n",
+            0,
+            "IsADirectoryError: [Errno 21] Is a directory",
+            "RuntimeError: the checkpoint failed at its end in rank 0: IsADirectoryError: [Errno 21]",
+        ),
+        (
+            "given = (lambda: 0) if rank == 1 else 0\n"
+            "    with core.checkpoint.store_path({'steps_completed': 1, 'f': given}, shard=True):\n"
+            "        pass\n",
+            1,
+            "PicklingError: Can't pickle",
+            "RuntimeError: the checkpoint is not kept: it failed in rank 1: PicklingError: Can't pickle",
+        ),
+        (
+            "core.checkpoint.upload('/absent' if rank == 1 else own, {'steps_completed': 1}, shard=True)\n",
+            1,
+            "FileNotFoundError: [Errno 2] No such file or directory: '/absent'",
+            "RuntimeError: nothing is uploaded: it failed in rank 1: FileNotFoundError: [Errno 2]",
+        ),
+        (
+            "core.checkpoint.upload(None if rank == 1 else own, {}, shard=True, selector=lambda name: True)\n",
+            1,
+            "RuntimeError: a selector needs ckpt_dir, which is None",
+            "RuntimeError: nothing is uploaded: it failed in rank 1: RuntimeError: a selector needs ckpt_dir",
+        ),
+        (
+            "core.checkpoint.upload(own, {}, shard=True, selector=refuse if rank == 0 else None)\n",
+            0,
+            "KeyError: 'own0'",
+            "RuntimeError: nothing is uploaded: it failed in rank 0: KeyError: 'own0'",
+        ),
+        (
+            # All have the name: its content is compared, and that of one is a link to nothing.
+            "os.symlink('/absent' if rank == 2 else __import__('sys').executable, os.path.join(own, 'same'))\n"
+            "    core.checkpoint.upload(own, {'steps_completed': 1}, shard=True)\n",
+            2,
+            "FileNotFoundError: [Errno 2]",
+            "RuntimeError: nothing is uploaded: it failed in rank 2: FileNotFoundError: [Errno 2]",
+        ),
+        (
+            "os.symlink('/absent', os.path.join(own, 'lost')) if rank == 1 else None\n"
+            "    core.checkpoint.upload(own, {'steps_completed': 1}, shard=True)\n",
+            1,
+            "FileNotFoundError: [Errno 2]",
+            "RuntimeError: the checkpoint is not kept: it failed in rank 1: FileNotFoundError: [Errno 2]",
+        ),
+    ],
+)
+def test_a_shared_checkpoint_that_fails_in_a_process_fails_in_all_and_they_stay_in_step(
+    run_ranks: Any, tmp_path: Path, code: str, who: int, own: str, others: str
+) -> None:
+    ran = run_ranks(f"{OWN_FOLDER}try:\n    {code}{IN_STEP_AFTER}")
+
+    assert [code for code, _, _ in ran] == [0, 0, 0], ran
+    for rank, (_, output, _) in enumerate(ran):
+        error, after = output.splitlines()
+        assert error.startswith(own if rank == who else others), error
+        assert after == "[0, 1, 2]"
+    assert [each["step"] for each in reported(tmp_path)] == [2]
+    (kept,) = (tmp_path / "checkpoints").iterdir()
+    assert (kept / ".determined.json").is_file()
+
+
+def test_learners_learn_of_an_error_at_the_end_of_a_shared_checkpoint(run_ranks: Any, tmp_path: Path) -> None:
+    folders = [{"CHECKPOINT_DIR": str(tmp_path / name)} for name in ("first", "second")]
+    (tmp_path / "file").touch()
+
+    ran = run_ranks(
+        f"core = det.core.init(distributed=distributed, checkpoint_storage={str(tmp_path / 'file' / 'below')!r})\n"
+        "try:\n"
+        "    with core.checkpoint.store_path({'steps_completed': 1}, shard=True) as (path, _):\n"
+        "        path.joinpath('state%d' % rank).touch()\n"
+        "except Exception as error:\n    print(type(error).__name__, 'failed at its end in rank 0' in str(error))\n"
+        "print(distributed.allgather(rank))\n",
+        learners=folders,
+    )
+
+    errors = ["NotADirectoryError False", *["RuntimeError True"] * 3]
+    assert [output for _, output, _ in ran] == [f"{error}\n[0, 1, 2, 3]\n" for error in errors], ran
+    # The job has it all the same: only the copy of it failed.
+    (kept,) = (tmp_path / "first").iterdir()
+    assert {"state0", "state1", "state2", "state3"} <= {each.name for each in kept.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("selector", "folder", "who"),
+    [("refuse if rank == 1 else None", "own", 1), ("None", "os.path.join(own, 'own0', 'below')", 0)],
+)
+def test_a_download_that_fails_in_a_process_fails_in_all_that_share_it(
+    run_ranks: Any, selector: str, folder: str, who: int
+) -> None:
+    ran = run_ranks(
+        f"{OWN_FOLDER}"
+        "with core.checkpoint.store_path({'steps_completed': 1}, shard=True) as (path, name):\n"
+        "    path.joinpath('state').touch()\n"
+        f"try:\n    core.checkpoint.download(name, {folder}, selector={selector})\n"
+        f"{IN_STEP_AFTER}"
+    )
+
+    assert [code for code, _, _ in ran] == [0, 0, 0], ran
+    named = f"RuntimeError: the checkpoint is not downloaded: it failed in local rank {who} of this machine: "
+    for rank, (_, output, _) in enumerate(ran):
+        error, after = output.splitlines()
+        assert error.startswith(named) == (rank != who), error
+        assert after == "[0, 1, 2]"
 
 
 def test_what_is_not_sharded_is_stored_by_the_first_process_alone(run_ranks: Any) -> None:
@@ -1729,3 +1866,88 @@ def test_the_second_core_api_is_a_module_while_it_is_begun(run, tmp_path: Path) 
     assert ran.stdout == "fabric show training-abc12\nFalse\n", ran.stderr
     metrics, progress = reported(tmp_path)
     assert (metrics["values"], progress["fraction"]) == ({"loss": 0.5}, 0.5)
+
+
+UNMANAGED = """\
+import os
+from determined.experimental import core_v2
+class Number:
+    def item(self):
+        return 3
+config = core_v2.Config(
+    name="mine", hparams={"lr": 0.1, "size": Number(), "sizes": [1, 2]}, description="a try", labels=["a", "b"],
+    data={"url": "hidden"}, external_trial_id="t1", checkpoint_storage=os.environ["RESULT_DIR"] + "/copies",
+    searcher={"name": "single", "metric": "loss"},
+)
+"""
+OF_NO_FILE = '{"name": "train", "hyperparameters": {}, "searcher": {"name": "single"}, "unmanaged": true}'
+
+
+def test_what_the_code_says_of_an_experiment_that_no_file_describes_counts_and_is_noted(
+    run: Any, tmp_path: Path
+) -> None:
+    ran = run(
+        f"{UNMANAGED}"
+        "core_v2.init(config=config)\n"
+        "for info in (core_v2.info, det.get_cluster_info()):\n"
+        "    print(info.trial.hparams, info.user_data, info.trial._config['labels'])\n"
+        "core_v2.train.report_validation_metrics(1, {'loss': 2.0})\n"
+        "print(core_v2.train.get_experiment_best_validation())\n"
+        "with core_v2.checkpoint.store_path({'steps_completed': 1}) as (path, name):\n    pass\n"
+        "print(os.listdir(config.checkpoint_storage) == [name])\n",
+        DET_EXPERIMENT_CONFIG=OF_NO_FILE,
+    )
+
+    # The job's own parameters, as --set params.lr gives them, come before those of the code.
+    known = "{'lr': 0.5, 'size': 3, 'sizes': [1, 2]} {'url': 'hidden'} ['a', 'b']"
+    assert ran.stdout.splitlines() == [known, known, "2.0", "True"], ran.stderr
+    notes = [each["text"] for each in reported(tmp_path) if each["kind"] == "note"]
+    assert notes == [
+        "experiment name: mine",
+        "experiment description: a try",
+        "experiment labels: a, b",
+        "experiment external trial id: t1",
+        "experiment hyperparameters: lr=0.5 size=3 sizes=[1, 2]",
+    ]
+
+
+def test_a_file_that_describes_the_experiment_comes_before_what_its_code_says(
+    run: Any, tmp_path: Path
+) -> None:
+    ran = run(
+        f"{UNMANAGED}core_v2.init(config=config)\n"
+        "print(core_v2.info.trial.hparams, core_v2.info.user_data, core_v2.info.trial._config['name'])\n",
+        DET_EXPERIMENT_CONFIG=OF_NO_FILE.replace(', "unmanaged": true', ""),
+    )
+
+    assert ran.stdout == "{'lr': 0.5} {} train\n", ran.stderr
+    assert not (tmp_path / "report").exists()
+
+
+def test_older_names_of_what_the_code_says_are_one(run: Any, tmp_path: Path) -> None:
+    ran = run(
+        "from determined.experimental import core_v2\n"
+        "core_v2.init(\n"
+        "    defaults=core_v2.DefaultConfig(name='first'),\n"
+        "    unmanaged=core_v2.UnmanagedConfig(name='second', project='p'),\n"
+        ")\n",
+        DET_EXPERIMENT_CONFIG=OF_NO_FILE,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert [each["text"] for each in reported(tmp_path)][:2] == [
+        "experiment name: first",
+        "experiment project: p",
+    ]
+
+
+def test_processes_of_a_trial_note_once_what_its_code_says(run_ranks: Any, tmp_path: Path) -> None:
+    ran = run_ranks(
+        "from determined.experimental import core_v2\n"
+        "core_v2.init(config=core_v2.Config(hparams={'a': 1}), distributed=distributed)\n"
+        "print(core_v2.info.trial.hparams['a'])\n",
+        learners=[{"DET_EXPERIMENT_CONFIG": OF_NO_FILE}] * 2,
+    )
+
+    assert [output for _, output, _ in ran] == ["1\n"] * 4, ran
+    assert [each["text"] for each in reported(tmp_path)] == ["experiment hyperparameters: a=1 lr=0.5"]

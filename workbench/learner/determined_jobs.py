@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 CONFIG_VARIABLE = "DET_EXPERIMENT_CONFIG"
 """Holds an experiment of Determined as JSON, without credentials; jobs that have it import our ``determined``."""
+UNMANAGED = "unmanaged"
+"""In such an experiment, as true: no file describes it, and what its code says of it by ``core_v2.Config`` counts."""
+EXPERIMENT_NOTE = "experiment "
+"""How the notes begin that say what the code of such an experiment calls it."""
 HPARAMS_VARIABLE = "DET_HPARAMS"
 SLOTS_VARIABLE = "DET_SLOT_IDS"
 """The numbers of a job's slots as JSON: its GPUs, or processes on the CPU where there is none."""

@@ -154,7 +154,7 @@ def _take_over(folder: str, launch: LaunchDocument, secrets: dict[str, str]) -> 
     pipes = rescued_pipes(folder, descriptor, launch)
     while True:
         try:
-            channels = open_channels(folder, launch, Mask(masked(secrets)), pipes)
+            channels = open_channels(folder, launch, Mask(masked(secrets, launch.env)), pipes)
             break
         except OSError:
             # On a full disk whoever looks at the learner sees that nobody has recorded its end yet.

@@ -79,7 +79,7 @@ class Guard:
         self._stopping = LearnerStop(folder, self._members)
         self._pipes = Pipes(["setup", "output"] if launch.setup else ["output"])
         self._scribe = ScribeProcess(
-            folder, self._folder_descriptor, launch, Mask(masked(secrets)), self._pipes
+            folder, self._folder_descriptor, launch, Mask(masked(secrets, launch.env)), self._pipes
         )
         self._upload_worker: UploadWorker | None = None
         self._retention_worker: RetentionWorker | None = None

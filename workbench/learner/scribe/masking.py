@@ -15,11 +15,17 @@ SHORTEST = 8
 """Bytes that a value needs to be masked."""
 
 
-def masked(values: Mapping[str, str]) -> list[str]:
-    """Return what is to be overwritten, of the values of a file of secrets."""
+def masked(values: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
+    """Return what is to be overwritten, of the values of a file of secrets and of the learner's own variables.
+
+    Of these it is the key by which processes of a trial in several pods know one another.
+    """
+    from workbench.learner.determined_jobs import PEER_KEY_VARIABLE
     from workbench.learner.stores.config import REMOTES, credentials_of
 
-    return [value for name, value in values.items() if name != REMOTES] + credentials_of(values)
+    key = environment.get(PEER_KEY_VARIABLE)
+    given = [value for name, value in values.items() if name != REMOTES] + credentials_of(values)
+    return [*given, key] if key else given
 
 
 class Mask:

@@ -105,7 +105,7 @@ class Transcriber:
         self._folder = folder
         self._collect = collect
         self._reports_announced = reports_announced
-        self._mask = Mask(masked(_secrets(self.launch))) if mask is None else mask
+        self._mask = Mask(masked(_secrets(self.launch), self.launch.env)) if mask is None else mask
         self.publisher = Publisher(
             os.path.join(folder, name + ".log"), os.path.join(folder, name + ".idx"), self._mask, output_tail
         )

@@ -219,6 +219,7 @@ def _prepare(
             refuse_unbuilt(loaded, each.target)
     chosen, target = every[0], every[0].target
     code = code_of(options, loaded, home)
+    loaded, script_notes = _with_core_api(loaded, options, code)
     loaded, hook_notes = _with_startup_hook(loaded, code)
     passed, proxies = submit_environment.passed_environment()
     secrets = {**proxies, **loaded.credentials, **passed_on, **find_secrets(loaded.spec.secrets)}
@@ -254,7 +255,7 @@ def _prepare(
         secrets=secrets,
         diff=diff,
         notes=(
-            *(*alias_notes, *slot_notes, *hook_notes, *search_notes, *source_notes),
+            *(*alias_notes, *slot_notes, *script_notes, *hook_notes, *search_notes, *source_notes),
             *dict.fromkeys(note for each in every for note in each.notes),
             *begin_notes,
             *credential_notes,
@@ -451,7 +452,7 @@ def _with_slots(
     from workbench.manifest.builder.params import CONFIG_VARIABLE
 
     spec = loaded.spec
-    if CONFIG_VARIABLE not in spec.env:
+    if not spec.env.get(CONFIG_VARIABLE):
         return loaded, ()
     slots, learners, notes = spec.gpus, spec.learners, []
     if slots and not _has_own_gpus(loaded, options):
@@ -467,12 +468,36 @@ def _with_slots(
             slots //= learners
             notes += [note] if note else []
         spec = spec if found else replace(spec, gpus=slots)
-    if learners > 1:
-        _refuse_launcher(spec.framework.command, learners)
-        # The first to end would decide: any of them, while the one that saves the last checkpoint goes on.
-        ends_when = "all" if loaded.origins.get("ends_when") == "default" else spec.ends_when
-        spec = replace(spec, learners=learners, ends_when=ends_when)
+    spec = _of_several(replace(spec, learners=learners), loaded)
     return (replace(loaded, spec=spec), tuple(notes)) if spec != loaded.spec else (loaded, tuple(notes))
+
+
+def _of_several(spec: JobSpec, loaded: Loaded) -> JobSpec:
+    """Return a trial of Determined's as it ends where it has several learners.
+
+    Raises:
+        UsageError: the entrypoint's launcher cannot work on several machines.
+    """
+    if spec.learners == 1:
+        return spec
+    _refuse_launcher(spec.framework.command, spec.learners)
+    # The first to end would decide: any of them, while the one that saves the last checkpoint goes on.
+    ends_when = "all" if loaded.origins.get("ends_when") == "default" else spec.ends_when
+    return replace(spec, ends_when=ends_when)
+
+
+def _with_core_api(loaded: Loaded, options: RunOptions, code: Path | None) -> tuple[Loaded, tuple[str, ...]]:
+    """Return the job of a command whose script is made for Determined's Core API as one of an experiment.
+
+    Raises:
+        UsageError: the command's launcher cannot work on several machines.
+    """
+    if options.manifest or not options.command:
+        return loaded, ()
+    from workbench.manifest.builder.templates import as_experiment
+
+    found, notes = as_experiment(loaded, code)
+    return (replace(found, spec=_of_several(found.spec, found)) if notes else found), notes
 
 
 def _in_cluster(loaded: Loaded, slots: int, cluster: Backend) -> tuple[int, str]:

@@ -12,6 +12,7 @@ from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import JobOrSearch, Json
 from workbench.formats import ago, count, duration, number, percent, size, stamp
 from workbench.job import short_id
+from workbench.learner.determined_jobs import EXPERIMENT_NOTE
 from workbench.learner.texts import escaped
 from workbench.terminal.console import state_style, width
 from workbench.terminal.table import Column, fields, render
@@ -225,7 +226,11 @@ def _measured(page: JobOverview) -> Iterator[tuple[str, str]]:
     if page.progress:
         fraction = "" if page.progress.fraction is None else percent(page.progress.fraction)
         yield "progress", f"{fraction} {page.progress.text}".strip()
-    for note in page.notes[-SHOWN_NOTES:]:
+    # They come as the code begins, and what is noted later must not push them out.
+    described = [note for note in page.notes if note.text.startswith(EXPERIMENT_NOTE)]
+    for note in described:
+        yield "experiment", note.text.removeprefix(EXPERIMENT_NOTE)
+    for note in [each for each in page.notes if each not in described][-SHOWN_NOTES:]:
         yield "note", note.text
     if page.checkpoints:
         newest = page.checkpoints[-1]

@@ -23,6 +23,7 @@ from .._info import (  # noqa: TID252
     read_document,
     write_document,
 )
+from ._agreement import act_first, act_together, fail_together
 from ._distributed import alone, merged_metadata
 from ._shards import collect_parts, folder_for_parts, remove_parts, walk
 from ._storage import METADATA_FILE, FolderStorage
@@ -40,6 +41,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("determined.core")
 
 READ_BYTES = 1 << 20
+_STORE_FAILURE = "the checkpoint is not kept: it failed in"
+_END_FAILURE = "the checkpoint failed at its end in rank 0:"
+_UPLOAD_FAILURE = "nothing is uploaded: it failed in"
+_DOWNLOAD_FAILURE = "the checkpoint is not downloaded: it failed in"
+_LOCAL = "local rank %d of this machine"
 
 
 class DownloadMode(enum.Enum):
@@ -93,39 +99,59 @@ class CheckpointContext:
         metadata: dict[str, Any] | None,
         selector: Selector | None,
     ) -> str:
-        if ckpt_dir is None and selector is not None:
-            raise RuntimeError("a selector needs ckpt_dir, which is None")
-        source, rank = None if ckpt_dir is None else os.fspath(ckpt_dir), self._distributed.rank
-        found = None if source is None else os.stat(source)
-        machine = self._distributed.cross_rank
-        folders = self._distributed.allgather(found and (machine, found.st_dev, found.st_ino))
+        names = self._own_entries(ckpt_dir, selector)
+        with self.store_path(metadata, shard=True) as (path, storage_id):
+            if ckpt_dir is not None:
+                _copy(os.fspath(ckpt_dir), str(path), names)
+        return storage_id
+
+    def _own_entries(self, ckpt_dir: str | os.PathLike[str] | None, selector: Selector | None) -> list[str]:
+        """Return which entries of its folder this process uploads: of those that several give the first one does.
+
+        Raises:
+            RuntimeError: no process gives a folder, they contradict one another, or another one failed.
+        """
+        distributed, rank = self._distributed, self._distributed.rank
+
+        def identity() -> tuple[int, int, int] | None:
+            if ckpt_dir is None:
+                if selector is not None:
+                    raise RuntimeError("a selector needs ckpt_dir, which is None")
+                return None
+            found = os.stat(os.fspath(ckpt_dir))
+            return distributed.cross_rank, found.st_dev, found.st_ino
+
+        folders = act_together(distributed.allgather, identity, _UPLOAD_FAILURE)
         if not any(folders):
             raise RuntimeError("ckpt_dir is None in all processes; one has to give a folder")
-        names: list[str] = []
-        # Of those that give the same folder whole, the first one is enough.
-        if source is not None and (selector is not None or folders.index(folders[rank]) == rank):
-            names = _entries(source, selector, without=METADATA_FILE)
-        with self.store_path(metadata, shard=True) as (path, storage_id):
-            owners: dict[str, list[int]] = {}
-            for each, given in enumerate(self._distributed.allgather(names)):
-                for name in given:
-                    owners.setdefault(name.rstrip("/"), []).append(each)
-            shared = {name for name, ranks in owners.items() if len(ranks) > 1}
-            mine = {name.rstrip("/") for name in names}
-            own = {name: _digest(source, name) for name in shared & mine} if source else {}
-            digests = self._distributed.allgather(own)
-            conflicts = [
-                "%s (of ranks %s)" % (name, ", ".join(map(str, owners[name])))
-                for name in sorted(shared)
-                if len({digests[each][name] for each in owners[name]}) > 1
-            ]
-            if conflicts:
-                raise RuntimeError(
-                    "the processes give different files of one name: %s" % ", ".join(conflicts)
-                )
-            if source is not None:
-                _copy(source, str(path), (name for name in names if owners[name.rstrip("/")][0] == rank))
-        return storage_id
+        source = "" if ckpt_dir is None else os.fspath(ckpt_dir)
+
+        def chosen() -> list[str]:
+            # Of those that give the same folder whole, the first one is enough.
+            if not source or (selector is None and folders.index(folders[rank]) != rank):
+                return []
+            return _entries(source, selector, without=METADATA_FILE)
+
+        names: list[list[str]] = act_together(distributed.allgather, chosen, _UPLOAD_FAILURE)
+        owners: dict[str, list[int]] = {}
+        for each, given in enumerate(names):
+            for name in given:
+                owners.setdefault(name.rstrip("/"), []).append(each)
+        shared = {name for name, ranks in owners.items() if len(ranks) > 1}
+
+        def shared_digests() -> dict[str, str]:
+            mine = shared.intersection(name.rstrip("/") for name in names[rank])
+            return {name: _digest(source, name) for name in mine}
+
+        digests = act_together(distributed.allgather, shared_digests, _UPLOAD_FAILURE)
+        conflicts = [
+            "%s (of ranks %s)" % (name, ", ".join(map(str, owners[name])))
+            for name in sorted(shared)
+            if len({digests[each][name] for each in owners[name]}) > 1
+        ]
+        if conflicts:
+            raise RuntimeError("the processes give different files of one name: %s" % ", ".join(conflicts))
+        return [name for name in names[rank] if owners[name.rstrip("/")][0] == rank]
 
     @contextlib.contextmanager
     def store_path(
@@ -137,7 +163,7 @@ class CheckpointContext:
         share that folder write into one of their own, and send their parts to rank 0 when the block ends.
 
         Raises:
-            OSError: the folder cannot be made; all processes of a shard have this error.
+            OSError: the folder cannot be made, and all processes of a shard have this error; or rank 0 cannot keep it.
             ValueError: the metadata has no ``steps_completed`` when the block ends.
             RuntimeError: a process other than rank 0 stores what is not sharded, processes give different metadata or
                 files, or another one of a shard failed.
@@ -161,9 +187,8 @@ class CheckpointContext:
             try:
                 parts = folder_for_parts(distributed, path)
                 yield parts or path, name
-            except BaseException:
-                with contextlib.suppress(ConnectionError):
-                    distributed.allgather(None)
+            except BaseException as failure:
+                fail_together(distributed.allgather, failure)
                 raise
             merged = self._merged(distributed, metadata)
             if distributed.cross_size > 1:
@@ -173,11 +198,19 @@ class CheckpointContext:
             raise
         finally:
             remove_parts(distributed, parts)
-        if distributed.rank == 0:
-            self._keep(path, merged)
-            if self._storage is not None:
-                self._storage.keep(path)
-        distributed.broadcast(None)
+        act_first(
+            distributed.broadcast, distributed.rank == 0, lambda: self._finish(path, merged), _END_FAILURE
+        )
+
+    def _finish(self, path: Path, metadata: dict[str, Any]) -> None:
+        """Keep a checkpoint that has all its files, and take the storage's copy of it."""
+        try:
+            self._keep(path, metadata)
+        except BaseException:
+            shutil.rmtree(str(path), ignore_errors=True)
+            raise
+        if self._storage is not None:
+            self._storage.keep(path)
 
     def _merged(self, distributed: DistributedContext, metadata: dict[str, Any] | None) -> dict[str, Any]:
         """Return the metadata of a checkpoint once all processes have written their parts of it.
@@ -186,10 +219,11 @@ class CheckpointContext:
             RuntimeError: another process failed, or they contradict one another.
             ValueError: none of them says how far training is.
         """
-        given = distributed.allgather(dict(metadata or {}))
-        if None in given:
-            failed = ", ".join(str(rank) for rank, part in enumerate(given) if part is None)
-            raise RuntimeError("the checkpoint is not kept: it failed in rank %s" % failed)
+        given: list[Mapping[str, Any]]
+        if distributed.size == 1:
+            given = [dict(metadata or {})]
+        else:
+            given = act_together(distributed.allgather, lambda: dict(metadata or {}), _STORE_FAILURE)
         merged = merged_metadata(given)
         if merged.get("steps_completed") is None:
             raise _without_steps()
@@ -228,8 +262,8 @@ class CheckpointContext:
         """Yield a folder of this machine into which a checkpoint was downloaded, by one process for all."""
         brought, error = "", None
         if distributed.local_rank == 0:
-            brought = tempfile.mkdtemp(prefix="checkpoint-")
             try:
+                brought = tempfile.mkdtemp(prefix="checkpoint-")
                 self._fetch(storage_id, brought, self._bucket(storage_id).names(storage_id))
             except OSError as caught:
                 error = caught
@@ -264,17 +298,23 @@ class CheckpointContext:
         """
         distributed = self._sharing(download_mode)
         folder = self._folder_of(storage_id)
-        if folder is not None:
-            own = _entries(str(folder), selector)
-        else:
+
+        def chosen() -> list[str]:
+            if folder is not None:
+                return _entries(str(folder), selector)
             names = self._bucket(storage_id).names(storage_id)
-            own = [name for name in names if selector is None or selector(name)]
-        chosen = sorted({name for part in distributed.allgather_local(own) for name in part})
-        if distributed.local_rank == 0 and folder is not None:
-            _copy(str(folder), os.fspath(ckpt_dir), chosen)
-        elif distributed.local_rank == 0:
-            self._fetch(storage_id, os.fspath(ckpt_dir), chosen)
-        distributed.broadcast_local(None)
+            return [name for name in names if selector is None or selector(name)]
+
+        def bring() -> None:
+            if folder is None:
+                self._fetch(storage_id, os.fspath(ckpt_dir), names)
+            else:
+                _copy(str(folder), os.fspath(ckpt_dir), names)
+
+        each = act_together(distributed.allgather_local, chosen, _DOWNLOAD_FAILURE, _LOCAL)
+        names = sorted({name for part in each for name in part})
+        failure = "%s %s:" % (_DOWNLOAD_FAILURE, _LOCAL % 0)
+        act_first(distributed.broadcast_local, distributed.local_rank == 0, bring, failure)
 
     def _sharing(self, download_mode: DownloadMode) -> DistributedContext:
         """Return the processes that share a download."""

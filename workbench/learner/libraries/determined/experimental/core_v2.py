@@ -1,7 +1,7 @@
 """The Core API as one module: ``core_v2.init()``, then ``core_v2.train``, ``core_v2.checkpoint`` and the others.
 
-Determined makes an experiment of a process that it has not started. Here the job is one already: its experiment's
-file says what :class:`UnmanagedConfig` would, as for Determined's own managed experiments.
+Determined makes an experiment of a process that it has not started. Here the job is one already. Where a file describes
+it, that counts, as for Determined's own managed experiments; else what :class:`UnmanagedConfig` says.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import atexit
 import contextlib
 
 # Relative: this package is imported by its last name.
-from .. import core  # noqa: TID252
+from .. import _unmanaged, core  # noqa: TID252
 from .._info import get_cluster_info  # noqa: TID252
 from ..core import DownloadMode, EarlyExitReason, PreemptMode, TensorboardMode  # noqa: TID252
 from ..core._distributed import DistributedContext  # noqa: TID252
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Config",
+    "DefaultConfig",
     "DistributedContext",
     "DownloadMode",
     "EarlyExitReason",
     "PreemptMode",
     "TensorboardMode",
+    "UnmanagedConfig",
     "close",
     "init",
     "init_context",
@@ -37,7 +39,7 @@ _context: core.CoreContext | None = None
 
 
 class UnmanagedConfig:
-    """What an experiment that nobody manages would be called; the job's own experiment goes before it."""
+    """What the code says of its experiment, where no file describes that."""
 
     def __init__(
         self,
@@ -69,11 +71,15 @@ class UnmanagedConfig:
 
 Config = UnmanagedConfig
 """As training code names it."""
+DefaultConfig = UnmanagedConfig
+"""An older name, as the class's own is."""
 
 
 def init(
     *,
     config: UnmanagedConfig | None = None,
+    defaults: UnmanagedConfig | None = None,
+    unmanaged: UnmanagedConfig | None = None,
     client: Any = None,
     distributed: DistributedContext | None = None,
     checkpoint_storage: Any = None,
@@ -82,18 +88,23 @@ def init(
 ) -> None:
     """Begin: from here on the parts of the Core API are attributes of this module.
 
+    ``defaults`` and ``unmanaged`` are older names of ``config``: together they are one, the former's values first.
+
     Raises:
         RuntimeError: it was called before, or the process belongs to no job.
         NotImplementedError: the checkpoint storage is neither a folder nor a bucket of S3.
+        TypeError: the hyperparameters are no mapping.
         ValueError: the job has several slots, and it is not said which process this is.
     """
     global _context
     if _context is not None:
         raise RuntimeError("core_v2.init() was called twice; core_v2.close() comes between")
     if get_cluster_info() is None:
-        raise RuntimeError(
-            "core_v2 needs a job: write an experiment with this command as its entrypoint:, and fabric run it"
-        )
+        raise RuntimeError("core_v2 needs a job: fabric run -- python3 SCRIPT starts one")
+    config = _one_config(config, defaults, unmanaged) if _unmanaged.is_unmanaged() else None
+    if config is not None:
+        _unmanaged.take_config(config)
+        checkpoint_storage = checkpoint_storage or config.checkpoint_storage
     _context = core.init(
         distributed=distributed,
         checkpoint_storage=checkpoint_storage,
@@ -101,6 +112,20 @@ def init(
         tensorboard_mode=tensorboard_mode,
     )
     atexit.register(close)
+    info = _context.info
+    if config is not None and info is not None and _context.distributed.rank == 0:
+        _unmanaged.note_config(config, info.trial.hparams)
+
+
+def _one_config(*given: UnmanagedConfig | None) -> UnmanagedConfig | None:
+    """Return what several say of an experiment, the first ones before the others; None where none says anything."""
+    several = [each for each in given if each is not None]
+    if not several:
+        return None
+    found = UnmanagedConfig()
+    for each in reversed(several):
+        vars(found).update({name: value for name, value in vars(each).items() if value is not None})
+    return found
 
 
 def close() -> None:
@@ -114,8 +139,7 @@ def close() -> None:
 @contextlib.contextmanager
 def init_context(**options: Any) -> Iterator[core.CoreContext]:
     """Yield the parts of the Core API as one value; the options are those of :func:`init`."""
-    config, client = options.pop("config", None), options.pop("client", None)
-    init(config=config, client=client, **options)
+    init(**options)
     context = _context
     assert context is not None
     try:
