@@ -242,6 +242,8 @@ class HostTurn:
     """When another GPU that it could use is free at the latest, by this machine's clock; None: nobody knows."""
     is_enough_then: bool = False
     """Whether it has all that it lacks by then."""
+    out_of_turn: str = ""
+    """Who has taken GPUs since it waits, and is not in the order; empty where nobody has."""
 
     @classmethod
     def from_host(cls, document: Mapping[str, Any], ahead_us: int) -> HostTurn:
@@ -252,7 +254,7 @@ class HostTurn:
     @property
     def is_special(self) -> bool:
         """Whether there is more to say than who holds the GPUs."""
-        return bool(self.limit or self.preempts)
+        return bool(self.limit or self.preempts or self.out_of_turn)
 
     def until(self, now_us: int) -> str:
         """Say by when there are more GPUs for it; empty where nobody knows."""
@@ -270,6 +272,8 @@ class HostTurn:
         if self.preempts:
             line += f"; {self.preempts} job{'' if self.preempts == 1 else 's'} of a lower priority"
             line += f" end{'s' if self.preempts == 1 else ''} for it"
+        if self.out_of_turn:
+            line += f"; {self.out_of_turn} out of turn: an older fabric, or another program, knows no order"
         needs = f"waits: needs {count} GPU{'' if count == 1 else 's'}, {self.free} free"
         return f"{needs}{self.until(now_us)}; {line}" + (f": {busy}" if busy else "")
 

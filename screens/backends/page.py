@@ -81,7 +81,7 @@ def _place(state: BackendState, now_us: int, width: int) -> list[Content]:
         lines.append(plain("  " + f" {glyphs().dot} ".join(versions), "dim"))
     stale = (now_us - state.good.seen_us) / 1e6 > STALE_SECONDS
     for node in state.good.inventory.nodes:
-        shown = _node(node, state.histories, width)
+        shown = _node(node, state.histories, now_us, width)
         lines += [Content.styled(line.plain, "$role-dim") for line in shown] if stale else shown
     return [*lines, *[_finding(found) for found in state.good.findings if found.level != "ok"]]
 
@@ -113,7 +113,7 @@ def _latency(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms"
 
 
-def _node(node: Node, histories: Mapping[str, Sequence[float]], width: int) -> list[Content]:
+def _node(node: Node, histories: Mapping[str, Sequence[float]], now_us: int, width: int) -> list[Content]:
     facts = [f"{node.cpus} CPU" if node.cpus == 1 else f"{node.cpus} CPUs"]
     if node.cpu_percent is not None:
         facts[0] += f" {bar(node.cpu_percent / 100, 8)} {formats.percent(node.cpu_percent / 100)}"
@@ -130,15 +130,17 @@ def _node(node: Node, histories: Mapping[str, Sequence[float]], width: int) -> l
     lines = flow(parts, f" {glyphs().dot} ", width, "  ", "    ")
     if node.driver and node.slots:
         lines.append(plain(f"    {node.driver}", "dim"))
-    return lines + _slots(node.slots, histories, width)
+    return lines + _slots(node.slots, histories, now_us, width)
 
 
-def _slots(slots: Sequence[Slot], histories: Mapping[str, Sequence[float]], width: int) -> list[Content]:
+def _slots(
+    slots: Sequence[Slot], histories: Mapping[str, Sequence[float]], now_us: int, width: int
+) -> list[Content]:
     """Return a line for each GPU, in columns; where these are too wide, who uses it is below with its curve."""
     rows = [_facts(slot) for slot in slots]
     kept = [column for column in range(len(rows[0])) if any(row[column] for row in rows)] if rows else []
     widths = {column: max(text.cells(row[column]) for row in rows) for column in kept}
-    holders = [_holder(slot) for slot in slots]
+    holders = [_holder(slot, now_us) for slot in slots]
     facts = [
         "    " + "  ".join(row[at].ljust(widths[at]) if at < 2 else row[at].rjust(widths[at]) for at in kept)
         for row in rows
@@ -178,14 +180,17 @@ def _facts(slot: Slot) -> list[str]:
     return [formats.printable(f"GPU {slot.index} {slot.model}"), used, memory, temperature, power]
 
 
-def _holder(slot: Slot) -> Content:
-    idle = plain(" (idle)", "warning") if slot.idle else Content()
+def _holder(slot: Slot, now_us: int) -> Content:
+    since = Content()
+    if slot.held_since_us is not None:
+        since = plain(f" since {formats.clock_time(slot.held_since_us, now_us=now_us)}", "dim")
+    more = since + (plain(" (idle)", "warning") if slot.idle else Content())
     if slot.holder_job:
-        return plain(f"{slot.holder or 'job'} {short_id(slot.holder_job)}", "processing") + idle
+        return plain(f"{slot.holder or 'job'} {short_id(slot.holder_job)}", "processing") + more
     if slot.foreign:
         return plain(f"other process: {slot.foreign}", "warning")
     if slot.holder:
-        return plain(slot.holder, "processing") + idle
+        return plain(slot.holder, "processing") + more
     return plain("used, and by no job", "warning") if slot.is_used_unseen else plain("free", "completed")
 
 

@@ -9,13 +9,15 @@ import shutil
 import struct
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.learner.lease_holders import ANNA, BERT, a_learner_whose_taker_is_gone
+from runners.interface import HostTurn
+from tests.learner.lease_holders import ANNA, BERT, a_learner_whose_taker_is_gone, a_process
 from tests.support.another_user import as_another
 from tests.support.waiting import until
 from workbench.learner.platform import leases
@@ -351,6 +353,49 @@ def started(
     """Return the jobs that start, by a policy of people who are named by their numbers."""
     found = turns(entries, FreeGpus(gpus, whole_free=gpus), policy=parse_policy(policy), held=held or {})
     return [key[2] for key, turn in found.items() if turn.start]
+
+
+@pytest.mark.parametrize(
+    ("seconds_after", "is_claimed", "named"),
+    [
+        (60, False, f"{ANNA}@box's job training-x has 2 GPUs"),
+        (-60, False, ""),
+        (60, True, ""),
+    ],
+    ids=["an older fabric since then", "an older fabric before", "one in its turn"],
+)
+def test_who_takes_gpus_out_of_turn_is_named_to_the_first_that_waits(
+    folder: str, seconds_after: float, is_claimed: bool, named: str
+) -> None:
+    queue = HostQueue()
+    slots = [{"uuid": f"GPU-{number}", "memory_bytes": 1} for number in range(3)]
+    waiting = [{"job": job, "gpus": 3, "each": 1} for job in ("first", "second")]
+    queue.line_up(folder, [{**one, "holder": "x"} for one in slots], HOME, waiting, [])
+    text = json.dumps({"owner": f"{ANNA}@box", "job": "training-x"})
+
+    def take() -> None:
+        for number in range(2):
+            if is_claimed:
+                assert leases.take([f"GPU-{number}"], folder, text) is not None
+                claim = f"{folder}/holder-GPU-{number}-{ANNA}"
+                os.utime(claim, (time.time() + seconds_after, time.time() + seconds_after))
+                continue
+            descriptor = os.open(f"{folder}/GPU-{number}", os.O_RDWR | os.O_CREAT, 0o666)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            os.write(descriptor, text.encode())
+            at = time.time() + seconds_after
+            os.utime(descriptor, (at, at))
+
+    with a_process(take, ANNA):
+        turns = queue.line_up(
+            folder, [{**one, "holder": "x"} if number < 2 else one for number, one in enumerate(slots)],
+            HOME, waiting, [],
+        )  # fmt: skip
+    queue.close()
+
+    assert [turns[job]["out_of_turn"] for job in ("first", "second")] == [named, ""]
+    reason = HostTurn.from_host(turns["first"], 0).reason(3, now_us=0)
+    assert (f"; {named} out of turn: an older fabric" in reason) == bool(named)
 
 
 def test_a_person_with_a_limit_of_one_gpu_leaves_the_rest_to_others() -> None:

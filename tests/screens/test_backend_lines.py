@@ -18,6 +18,7 @@ from screens.style import text
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
 from tests.screens.walking import _PretendedBackend
+from workbench import formats
 from workbench.errors import BackendUnreachable, FabricError
 from workbench.paths import Home, config_file
 from workbench.services.backends.watch import BackendStatus
@@ -63,6 +64,17 @@ def test_gpus_held_and_cpus_busy_are_bars_with_their_history_and_stand_under_eac
     assert "no GPU" in laptop and "12%" in laptop
     assert box.index("CPUs") == laptop.index("CPUs")
     assert max(text.cells(box), text.cells(laptop)) <= width
+
+
+def test_the_page_says_who_holds_a_gpu_and_since_when() -> None:
+    held = replace(BOX.slots[0], held_since_us=seeding.NOW_US - 40 * 60_000_000)
+    state = BackendState("box", "ssh")
+    state.take(answer("box", replace(BOX, slots=(held, *BOX.slots[1:]))))
+
+    shown = backends_page([state], seeding.NOW_US, 160).plain
+
+    since = formats.clock_time(seeding.NOW_US - 40 * 60_000_000, now_us=seeding.NOW_US)
+    assert f"ada abcdefghi since {since}" in shown
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from screens.jobs.job_screen import JobScreen
 from screens.jobs.text_pages import ConfigTab
 from screens.launch.draft import COMMAND, Draft
 from screens.widgets.tabs import TABS
+from tests.screens.seeding import NOW_US
 from tests.screens.support import Shown
 from workbench.errors import BackendUnreachable
 from workbench.manifest import Loaded
@@ -184,7 +185,18 @@ class _PretendedBackend:
             return Inventory((Node("laptop", 8, 16 << 30, 12.0, 4 << 30, 100 << 30),), 0)
         slots = (
             Slot(
-                "GPU-0", 0, "A100", 40 << 30, 30 << 30, 97.0, 65.0, 250.0, 300.0, "ada", "training-abcdefghi"
+                "GPU-0",
+                0,
+                "A100",
+                40 << 30,
+                30 << 30,
+                97.0,
+                65.0,
+                250.0,
+                300.0,
+                "ada",
+                "training-abcdefghi",
+                held_since_us=NOW_US - 40 * 60_000_000,
             ),
             Slot(
                 "GPU-1",
@@ -264,6 +276,4 @@ def _no_files(job_id: object) -> list[Any]:
 
 
 def _now() -> int:
-    from tests.screens.seeding import NOW_US
-
     return NOW_US

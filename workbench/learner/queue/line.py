@@ -29,12 +29,19 @@ from workbench.learner.queue.preemption import (
     preemptible_jobs,
 )
 from workbench.learner.queue.root_files import DRAIN_FILE
+from workbench.learner.texts import clean
 
 OFFER_SECONDS = 60.0
 """How long enough GPUs may be free for somebody who does not take them, before others may."""
 
 FREED_SECONDS = 5.0
 """So long after a job has ended for another one nobody else is asked to."""
+
+OUT_OF_TURN_SECONDS = 5.0
+"""A lease is taken out of turn where it is younger than the entry of the first that waits by so much: an older fabric
+writes its text again while its learner starts, and the two times are of different moments."""
+
+_NAME_LIMIT = 64
 
 WAITING_AT_ONCE = 100
 """So many jobs of one home wait at a host; those after them follow as these start."""
@@ -242,6 +249,10 @@ class HostQueue:
         endings = endings_of(folder, slots) if entries else []
         found = order.turns(entries, gpus, set(self._passed), policy, held, user_name, endings)
         found = order.with_times(found, entries, endings)
+        for entry in entries:
+            if found[entry.key].lacks:
+                taken_by = out_of_turn(folder, slots, entry)
+                found[entry.key] = found[entry.key]._replace(out_of_turn=taken_by)
         if is_drained():
             why = f"the host is to be empty, by {DRAIN_FILE}"
             found = {
@@ -320,6 +331,28 @@ def endings_of(folder: str, slots: Sequence[Mapping[str, Any]]) -> List[order.En
     return found
 
 
+def out_of_turn(folder: str, slots: Sequence[Mapping[str, Any]], entry: QueueEntry) -> str:
+    """Name who has taken GPUs since this entry waits, and is not in the order; empty where nobody has.
+
+    Whoever knows the order claims what it takes. An older fabric does not, nor does one at a host without Python, nor a
+    program that locks the file.
+    """
+    names = [str(slot["uuid"]) for slot in allocation.usable_gpus(slots, entry.each) if slot.get("holder")]
+    earliest_us = entry.since_us + int(OUT_OF_TURN_SECONDS * 1e6)
+    found: Dict[str, int] = {}
+    for holding in lease_holders.holdings(folder, names).values():
+        is_unknown_to_order = not holding.is_claimed and len(holding.people) < 2
+        if is_unknown_to_order and holding.since_us is not None and holding.since_us > earliest_us:
+            owner, job = (
+                clean(str(holding.document.get(key) or ""), _NAME_LIMIT) for key in ("owner", "job")
+            )
+            holder = f"{owner or 'somebody'}'s job {job}" if job else owner or "somebody"
+            found[holder] = found.get(holder, 0) + 1
+    return ", ".join(
+        f"{holder} has {count} GPU{'' if count == 1 else 's'}" for holder, count in sorted(found.items())
+    )
+
+
 def turn_document(turn: order.Turn) -> Dict[str, Any]:
     """Return a turn as it crosses the pipe; who is ahead by name and job."""
     person, _, job = turn.ahead
@@ -335,6 +368,7 @@ def turn_document(turn: order.Turn) -> Dict[str, Any]:
         "preempts": turn.preempts,
         "free_at_us": turn.free_at_us,
         "is_enough_then": turn.is_enough_then,
+        "out_of_turn": turn.out_of_turn,
     }
 
 

@@ -110,6 +110,8 @@ class Turn(NamedTuple):
     """When another GPU that it could use is free at the latest; None: nobody knows, or it waits for something else."""
     is_enough_then: bool = False
     """Whether these are all that it lacks: known of the first that waits alone."""
+    out_of_turn: str = ""
+    """Of the first that waits: who has taken GPUs since it waits without being in the order; empty for nobody."""
 
 
 def in_order(entries: Iterable[QueueEntry]) -> List[QueueEntry]:
