@@ -21,6 +21,7 @@ from typing import Final
 REQUIREMENTS: Final = Path(__file__).with_name("libraries.txt")
 WHEEL_REQUIREMENTS: Final = Path(__file__).with_name("determined.txt")
 TENSORFLOW_REQUIREMENTS: Final = Path(__file__).with_name("tensorflow.txt")
+WHOLE_WHEEL_REQUIREMENTS: Final = Path(__file__).with_name("whole-wheel.txt")
 _IMPORTS: Final = """\
 import keras, lightgbm, lightning.pytorch, sklearn.neural_network, xgboost
 from transformers import GPT2LMHeadModel, Trainer
@@ -101,6 +102,29 @@ def make_tensorflow_environment(folder: Path) -> Path:
         for file in (TENSORFLOW_REQUIREMENTS, WHEEL_REQUIREMENTS):
             subprocess.run([python, *install, "-r", str(file)], check=True)
         subprocess.run([python, "-c", "import psutil, requests, ruamel.yaml, tensorflow"], check=True)
+
+    return _made(folder, fill)
+
+
+def whole_wheel_folder() -> Path:
+    """Return where the environment with Determined's wheel and all its requirements is, or would be."""
+    digest = hashlib.sha256(WHOLE_WHEEL_REQUIREMENTS.read_bytes()).hexdigest()[:12]
+    return environment_folder().with_name(f"whole-wheel-{digest}")
+
+
+def make_whole_wheel_environment(folder: Path) -> Path:
+    """Make the environment with Determined's wheel and all its requirements, for the soak alone, and return its folder.
+
+    Raises:
+        CalledProcessError: pip could not install a requirement, or one cannot be imported.
+    """
+
+    def fill(folder: Path) -> None:
+        python = str(folder / "bin" / "python")
+        install = ["-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check"]
+        subprocess.run([python, *install, "-r", str(WHOLE_WHEEL_REQUIREMENTS)], check=True)
+        subprocess.run([python, "-m", "pip", "-q", "--disable-pip-version-check", "check"], check=True)
+        subprocess.run([python, "-c", "import google.cloud.storage, torch"], check=True)
 
     return _made(folder, fill)
 
