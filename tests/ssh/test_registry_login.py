@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,3 +103,22 @@ def test_an_engine_of_a_host_that_is_given_a_wrong_login_ends_the_job_with_a_hin
     assert "environment.registry_auth of an experiment" in ran.stderr
     assert "another password" not in ran.stderr
     assert registry.asked == []
+
+
+@pytest.mark.soak("a build; the gate pulls with a login here, and builds with one on this machine")
+def test_a_base_image_is_pulled_by_the_engine_of_a_host_with_the_login_that_the_job_has_for_its_registry(
+    fabric: Fabric, engine_box: Box, registry: Registry, manifest: Path
+) -> None:
+    manifest.unlink()  # the code is sent
+    (fabric.folder / "Dockerfile").write_text(f"FROM {registry.image}\nRUN echo built > /made\n")
+    location = {"registry": registry.address, "username": USER, "password": LOGIN}
+    framework = {"name": "custom", "command": "cat /made", "image_location": location}
+    document = {"name": "built", "framework": framework, "build": "Dockerfile"}
+    manifest.with_name("manifest.yml").write_text(json.dumps(document))
+
+    with looking(CANARIES) as shown:
+        ran = fabric("run", "-q", "--backend", "box", "manifest.yml")
+
+    assert ran.stdout == "built\n"
+    assert shown == []
+    assert kept_there(engine_box) == []
