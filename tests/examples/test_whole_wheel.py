@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +13,12 @@ from typing import Any
 
 import pytest
 
-from tests.examples.libraries import make_whole_wheel_environment, whole_wheel_folder
+from tests.examples.libraries import (
+    deepspeed_folder,
+    make_deepspeed_environment,
+    make_whole_wheel_environment,
+    whole_wheel_folder,
+)
 from tests.support.command import Fabric
 from tests.support.kept_agents import lend_agents
 from tests.support.processes import end_everything
@@ -20,6 +26,7 @@ from tests.support.waiting import until
 from workbench.paths import Home
 
 ENVIRONMENT = whole_wheel_folder()  # now: tests have another home
+DEEPSPEED = deepspeed_folder()
 
 pytestmark = [
     pytest.mark.soak(
@@ -133,12 +140,69 @@ with det.core.init() as core:
 found["core"], found["launch"] = det.core.__file__, importlib.import_module("determined.launch").__file__
 print(json.dumps(found))
 """
+OF_DEEPSPEED = """\
+import deepspeed
+import determined as det
+import torch
+from determined import pytorch
+from determined.pytorch import deepspeed as det_ds
+
+
+class Line(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, number):
+        x = torch.tensor([number / 64])
+        return x, 2 * x + 1
+
+
+class LineTrial(det_ds.DeepSpeedTrial):
+    def __init__(self, context, hparams):
+        self.context = context
+        model = torch.nn.Linear(1, 1)
+        optimizer = {"type": "SGD", "params": {"lr": hparams["lr"]}}
+        config = {"train_batch_size": hparams["global_batch_size"], "optimizer": optimizer}
+        engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+        self.engine = context.wrap_model_engine(engine)
+
+    def build_training_data_loader(self):
+        return pytorch.DataLoader(Line(), batch_size=self.context.get_train_micro_batch_size_per_gpu())
+
+    build_validation_data_loader = build_training_data_loader
+
+    def train_batch(self, batches, epoch_idx, batch_idx):
+        x, y = self.context.to_device(next(batches))
+        loss = torch.nn.functional.mse_loss(self.engine(x), y)
+        self.engine.backward(loss)
+        self.engine.step()
+        return {"loss": loss.item()}
+
+    def evaluate_batch(self, batches, batch_idx):
+        x, y = self.context.to_device(next(batches))
+        return {"accuracy": -torch.nn.functional.mse_loss(self.engine(x), y).item()}
+
+
+info = det.get_cluster_info()
+with det_ds.init(hparams=info.trial.hparams) as context:
+    trial = LineTrial(context, info.trial.hparams)
+    det_ds.Trainer(trial, context).fit(max_length=pytorch.Batch(8), latest_checkpoint=info.latest_checkpoint)
+"""
+ON_CPU = """\
+def choose_cpu(context):
+    context.device = torch.device("cpu")
+
+
+det_ds.DeepSpeedTrialContext._init_device = choose_cpu
+"""
+"""What the part of the wheel does not do by itself."""
 EXPERIMENT = """\
 name: digits
 entrypoint: {entrypoint}
 hyperparameters: {{lr: 1.0, n_filters: 4, global_batch_size: 16}}
 searcher: {{name: single, metric: accuracy, smaller_is_better: false{length}}}
-environment: {{environment_variables: ["DET_MASTER={master}", "DET_MASTER_ADDR={master}", "WAITS={waits}"]}}
+environment:
+  environment_variables: ["DET_MASTER={master}", "DET_MASTER_ADDR={master}", "WAITS={waits}", DS_ACCELERATOR=cpu]
 resources: {{slots_per_trial: {slots}}}
 max_restarts: 0
 """
@@ -275,3 +339,24 @@ def test_deepspeed_is_what_its_part_of_the_wheel_misses(
     write_experiment(tmp_path, master, "python3 train.py")
 
     assert fabric("run", "-q", "experiment.yaml") == "deepspeed No module named 'deepspeed'\n"
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="DeepSpeed compiles its messages on the CPU by c++")
+def test_a_trial_class_of_deepspeed_trains_on_our_core_in_the_processes_of_its_launcher_and_needs_gpus(
+    fabric: Callable[..., str], tmp_path: Path, master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    binaries = make_deepspeed_environment(DEEPSPEED, ENVIRONMENT) / "bin"
+    monkeypatch.setenv("PATH", f"{binaries}{os.pathsep}{os.environ['PATH']}")
+    launches = "python3 -m determined.launch.deepspeed python3 train.py"
+    write_experiment(tmp_path, master, launches, slots=2)
+    (tmp_path / "train.py").write_text(OF_DEEPSPEED.replace("\ninfo =", f"\n{ON_CPU}\ninfo =", 1))
+
+    output = fabric("run", "-q", "experiment.yaml")
+
+    assert all(f"[rank={rank}] " in output for rank in (0, 1))
+    assert series_of(fabric)["validation/accuracy"]["last_step"] == 8
+    assert steps_saved(fabric) == [8]
+
+    (tmp_path / "train.py").write_text(OF_DEEPSPEED)
+    write_experiment(tmp_path, master, "python3 train.py || true")
+    assert "GPUs required for DeepSpeedTrial." in fabric("run", "-q", "experiment.yaml")

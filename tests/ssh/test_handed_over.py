@@ -254,8 +254,8 @@ def test_an_image_of_a_container_that_waits_is_there_and_its_login_is_not(
     with registry_of(BUSYBOX, password=login["password"]) as registry:
         holder = ground.submit(HOLD, gpus=1)
         ground.prints(holder, "ready")
-        keys: dict[str, object] = {"image": registry.image, "location": login, "max_restarts": 1}
-        job_id = give(ground, user, once, target=target, **keys)
+        image = registry.image
+        job_id = give(ground, user, once, target=target, image=image, location=login, max_restarts=1)
         asked = len(registry.asked)
         own = [path for path in Path("/dev/shm").glob("fabric-*") if path.owner() == user.name]
         for folder in (Path(user.home), *own):
