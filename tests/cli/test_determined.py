@@ -407,6 +407,17 @@ searcher: {name: %s, metric: loss, max_trials: 3, max_concurrent_trials: 1%s}
 resources: {slots_per_trial: 0}
 reproducibility: {experiment_seed: 11}
 """
+RAISES_BELOW_3 = """\
+import determined as det
+with det.core.init() as core:
+    size = det.get_cluster_info().trial.hparams["size"]
+    if size < 3:
+        raise det.InvalidHP("%d is too small" % size)
+    for batch in range(1, 5):
+        core.train.report_validation_metrics(batch, {"batches": batch, "loss": size / batch})
+        if core.preempt.should_preempt():
+            break
+"""
 
 
 @pytest.mark.parametrize(
@@ -417,17 +428,7 @@ def test_a_trial_that_raises_invalid_hp_is_replaced_by_another_one(
     fabric: Fabric, method: str, keys: str
 ) -> None:
     (fabric.folder / "invalid.yaml").write_text(INVALID % (method, keys))
-    (fabric.folder / "train.py").write_text(
-        "import determined as det\n"
-        "with det.core.init() as core:\n"
-        "    size = det.get_cluster_info().trial.hparams['size']\n"
-        "    if size < 3:\n"
-        "        raise det.InvalidHP('%d is too small' % size)\n"
-        "    for batch in range(1, 5):\n"
-        "        core.train.report_validation_metrics(batch, {'batches': batch, 'loss': size / batch})\n"
-        "        if core.preempt.should_preempt():\n"
-        "            break\n"
-    )
+    (fabric.folder / "train.py").write_text(RAISES_BELOW_3)
     experiment = fabric("run", "-q", "invalid.yaml").stdout.strip()
 
     until_search_is(fabric, experiment, "COMPLETED", "FAILED", seconds=90)
@@ -442,6 +443,27 @@ def test_a_trial_that_raises_invalid_hp_is_replaced_by_another_one(
     assert (job["state"], job["exit_code"]) == ("COMPLETED", 0)
     assert "is too small" in fabric("logs", invalid[0]["id"]).stdout
     assert not any("Traceback" in fabric("logs", each["id"]).stdout for each in trials)
+
+
+def test_a_point_of_a_grid_that_raises_invalid_hp_is_counted_and_not_replaced(fabric: Fabric) -> None:
+    (fabric.folder / "invalid.yaml").write_text(
+        "name: invalid\n"
+        "entrypoint: python3 train.py\n"
+        "hyperparameters: {size: {type: int, minval: 1, maxval: 4, count: 4}}\n"
+        "searcher: {name: grid, metric: loss, max_concurrent_trials: 2}\n"
+        "resources: {slots_per_trial: 0}\n"
+    )
+    (fabric.folder / "train.py").write_text(RAISES_BELOW_3)
+    experiment = fabric("run", "-q", "invalid.yaml").stdout.strip()
+
+    until_search_is(fabric, experiment, "COMPLETED", "FAILED", seconds=90)
+
+    shown = fabric.json("experiment", "show", experiment, "--json")
+    assert (shown["state"], shown["progress"]) == ("COMPLETED", 1.0)
+    trials = fabric.json("experiment", "trials", experiment, "--json")
+    found = {each["hparams"]["size"]: each["state"] for each in trials}
+    assert found == {1: "INVALID", 2: "INVALID", 3: "COMPLETED", 4: "COMPLETED"}
+    assert fabric.json("experiment", "best", experiment, "--json")["hparams"] == {"size": 3}
 
 
 CONTINUED = """\

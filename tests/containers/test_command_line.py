@@ -15,7 +15,7 @@ import pytest
 from tests.containers.test_images import containers_of
 from tests.support import several_learners
 from tests.support.command import Fabric
-from tests.support.images import BUSYBOX, DEBIAN, USER
+from tests.support.images import BUSYBOX, DEBIAN, USER, ensure_image_over
 from tests.support.waiting import ended, until
 from workbench.paths import Home
 
@@ -154,6 +154,59 @@ def test_a_trial_of_determined_is_two_containers_that_meet_by_name(fabric: Fabri
     *_, last = fabric("metrics", job).stdout.splitlines()
     learner, attempt, step, value = last.split()
     assert (learner, attempt, int(value)) == ("1", "2", int(step) * 18)
+
+
+WITH_WHEEL = "fabric-test/with-determined"
+PACKAGES = "usr/lib/python3/dist-packages"
+WHEEL = {
+    f"{PACKAGES}/determined/__init__.py": b"raise SystemExit('the package of the image looks for its master')\n",
+    f"{PACKAGES}/determined/_trial_controller.py": b"",
+    f"{PACKAGES}/determined/errors.py": b"BY = 'errors of the image'\n",
+    f"{PACKAGES}/determined-0.38.1.dist-info/METADATA": b"Name: determined\nVersion: 0.38.1\n",
+}
+IN_IMAGE = """\
+name: in an image
+entrypoint: {entrypoint}
+searcher: {{name: single, metric: x}}
+environment: {{image: {image}}}
+resources: {{slots_per_trial: 0}}
+max_restarts: 0
+"""
+
+
+def test_the_package_of_a_trial_comes_before_that_of_its_image_which_brings_the_rest(
+    fabric: Fabric, engine: None
+) -> None:
+    ensure_image_over(WITH_WHEEL, DEBIAN, WHEEL)
+    text = IN_IMAGE.format(entrypoint="python3 train.py", image=WITH_WHEEL)
+    (fabric.folder / "experiment.yaml").write_text(text)
+    (fabric.folder / "train.py").write_text(
+        "import determined as det\n"
+        "from determined import errors\n"
+        "with det.core.init() as core:\n"
+        "    core.train.report_validation_metrics(steps_completed=1, metrics={'x': 3})\n"
+        "print(errors.BY)\n"
+    )
+
+    assert fabric("run", "-q", "experiment.yaml").stdout == "errors of the image\n"
+    assert fabric("metrics", "@last").stdout.split()[-2:] == ["1", "3"]
+
+
+@pytest.mark.parametrize("image", [BUSYBOX, pytest.param(DEBIAN, marks=pytest.mark.soak("another shell"))])
+def test_the_startup_hook_is_read_in_the_container_before_the_command_and_fails_the_job_if_it_fails(
+    fabric: Fabric, engine: None, image: str
+) -> None:
+    text = IN_IMAGE.format(entrypoint="echo trained $HOOKED in $PWD", image=image)
+    (fabric.folder / "experiment.yaml").write_text(text)
+    hook = fabric.folder / "startup-hook.sh"
+
+    hook.write_text("export HOOKED=by-hook\nfalse || echo hook in $PWD\n")
+    assert fabric("run", "-q", "experiment.yaml").stdout == (
+        "hook in /job/model-code\ntrained by-hook in /job/model-code\n"
+    )
+
+    hook.write_text("echo broken\nfalse\n")
+    assert fabric("run", "-q", "experiment.yaml", expect=1).stdout == "broken\n"
 
 
 def test_a_job_that_names_an_image_runs_in_a_container_and_ends_with_its_code(

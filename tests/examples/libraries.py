@@ -21,6 +21,8 @@ from typing import Final
 REQUIREMENTS: Final = Path(__file__).with_name("libraries.txt")
 WHEEL_REQUIREMENTS: Final = Path(__file__).with_name("determined.txt")
 TENSORFLOW_REQUIREMENTS: Final = Path(__file__).with_name("tensorflow.txt")
+WHOLE_WHEEL_REQUIREMENTS: Final = Path(__file__).with_name("whole-wheel.txt")
+DEEPSPEED_REQUIREMENTS: Final = Path(__file__).with_name("deepspeed.txt")
 _IMPORTS: Final = """\
 import keras, lightgbm, lightning.pytorch, sklearn.neural_network, xgboost
 from transformers import GPT2LMHeadModel, Trainer
@@ -74,9 +76,7 @@ def make_wheel_environment() -> Path:
         python = str(folder / "bin" / "python")
         install = ["-m", "pip", "install", "-q", "--no-deps", "--disable-pip-version-check"]
         subprocess.run([python, *install, "-r", str(WHEEL_REQUIREMENTS)], check=True)
-        (packages,) = folder.glob("lib/python*/site-packages")
-        (beside,) = libraries.glob("lib/python*/site-packages")
-        (packages / "libraries.pth").write_text(f"{beside}\n")
+        _link(libraries, folder)
         subprocess.run([python, "-c", "import requests, ruamel.yaml, torch"], check=True)
 
     return _made(wheel_folder(), fill)
@@ -103,6 +103,63 @@ def make_tensorflow_environment(folder: Path) -> Path:
         subprocess.run([python, "-c", "import psutil, requests, ruamel.yaml, tensorflow"], check=True)
 
     return _made(folder, fill)
+
+
+def whole_wheel_folder() -> Path:
+    """Return where the environment with Determined's wheel and all its requirements is, or would be."""
+    digest = hashlib.sha256(WHOLE_WHEEL_REQUIREMENTS.read_bytes()).hexdigest()[:12]
+    return environment_folder().with_name(f"whole-wheel-{digest}")
+
+
+def make_whole_wheel_environment(folder: Path) -> Path:
+    """Make the environment with Determined's wheel and all its requirements, for the soak alone, and return its folder.
+
+    Raises:
+        CalledProcessError: pip could not install a requirement, or one cannot be imported.
+    """
+
+    def fill(folder: Path) -> None:
+        python = str(folder / "bin" / "python")
+        install = ["-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check"]
+        subprocess.run([python, *install, "-r", str(WHOLE_WHEEL_REQUIREMENTS)], check=True)
+        subprocess.run([python, "-m", "pip", "-q", "--disable-pip-version-check", "check"], check=True)
+        subprocess.run([python, "-c", "import google.cloud.storage, torch"], check=True)
+
+    return _made(folder, fill)
+
+
+def deepspeed_folder() -> Path:
+    """Return where the environment with DeepSpeed beside that wheel is, or would be."""
+    texts = DEEPSPEED_REQUIREMENTS.read_bytes() + WHOLE_WHEEL_REQUIREMENTS.read_bytes()
+    return environment_folder().with_name(f"deepspeed-{hashlib.sha256(texts).hexdigest()[:12]}")
+
+
+def make_deepspeed_environment(folder: Path, whole_wheel: Path) -> Path:
+    """Make the environment with DeepSpeed, which sees all of that wheel's, for the soak alone, and return its folder.
+
+    Raises:
+        CalledProcessError: pip could not install a requirement, or one cannot be imported.
+    """
+    make_whole_wheel_environment(whole_wheel)
+
+    def fill(folder: Path) -> None:
+        python = str(folder / "bin" / "python")
+        _link(whole_wheel, folder)
+        install = ["-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check"]
+        subprocess.run([python, *install, "setuptools", "wheel"], check=True)
+        # Its build looks for torch, which is there; what it could compile then is compiled where it is needed.
+        build = ["--no-build-isolation", "-r", str(DEEPSPEED_REQUIREMENTS)]
+        subprocess.run([python, *install, *build], check=True, env={**os.environ, "DS_BUILD_OPS": "0"})
+        subprocess.run([python, "-c", "import deepspeed"], check=True)
+
+    return _made(folder, fill)
+
+
+def _link(libraries: Path, folder: Path) -> None:
+    """Have Python find in one environment what another one has."""
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (beside,) = libraries.glob("lib/python*/site-packages")
+    (packages / "libraries.pth").write_text(f"{beside}\n")
 
 
 def _made(folder: Path, fill: Callable[[Path], None]) -> Path:

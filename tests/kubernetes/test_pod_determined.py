@@ -98,6 +98,18 @@ def test_a_container_of_the_pod_spec_that_fails_before_the_trial_is_named_with_i
     assert "chmod: /shared: " in ran.stderr
 
 
+def test_the_startup_hook_is_read_in_the_pod_before_the_command(pods: Pods) -> None:
+    (pods.fabric.folder / "experiment.yaml").write_text(
+        "name: hook\nentrypoint: echo trained $HOOKED\nsearcher: {name: single, metric: x}\n"
+        f"environment: {{image: {BUSYBOX}}}\nresources: {{slots_per_trial: 0}}\nmax_restarts: 0\n"
+    )
+    (pods.fabric.folder / "startup-hook.sh").write_text("export HOOKED=by-hook\nfalse || echo hook\n")
+
+    ran = pods.fabric("run", "-q", "experiment.yaml", "--backend", "cluster")
+
+    assert ran.stdout == "hook\ntrained by-hook\n"
+
+
 def test_a_trial_of_two_pods_is_halted_and_goes_on_in_both_from_the_firsts_checkpoint(pods: Pods) -> None:
     text = f"{several_learners.EXPERIMENT}environment: {{image: {DEBIAN}}}\n"
     (pods.fabric.folder / "experiment.yaml").write_text(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Iterator
@@ -21,12 +22,16 @@ from backends.kubernetes.rbac import (
 )
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.pod.runner import PodRunner
+from tests.cli.test_canary import files_with
 from tests.kubernetes.jobs import IN_CLUSTER_SECONDS
 from tests.support.cluster import Space, cluster_held, load_images, space_of, why_not
 from tests.support.command import Fabric
 from tests.support.pod_images import DEBIAN
+from tests.support.registry import USER, auth_of
 from tests.support.waiting import until
 from workbench.errors import NotAllowed, RightsMissing
+from workbench.learner.scribe.masking import Mask
+from workbench.paths import Home
 
 OPTIONAL = tuple(right.resource for right in all_rights() if not right.needed and right.resource != "pods")
 NEEDED = tuple(right for right in RIGHTS if right.needed)
@@ -156,6 +161,29 @@ def test_a_job_that_lacks_a_right_is_refused_with_the_role_and_leaves_nothing(
     assert f"you may not {verb} {right}" in tested.stdout
     assert left(user) == []
     fabric("delete", "--yes", "@last")
+
+
+def test_a_job_with_a_login_of_who_may_make_no_secret_is_refused_by_that_right_and_shows_no_login(
+    fabric: Fabric, user: Space, home: Home, clean_environment: Path
+) -> None:
+    take(user, "secrets", verbs=("create",))
+    login = "canary+login/5e1 hush"
+    location = {"username": USER, "password": login}
+    framework = {"version": "registry.invalid/team/image:1", "command": "true", "image_location": location}
+    manifest = fabric.folder / "manifest.yml"
+    manifest.write_text(json.dumps({"name": "x", "framework": {"name": "custom", **framework}}))
+
+    ran = fabric("run", "-b", "k8s", "manifest.yml", expect=77)
+
+    shown = fabric.json("show", "@last", "--json")
+    missing = f"You may not create secrets in the namespace {user.namespace}."
+    assert missing in ran.stderr and f"fabric backend role {user.address}" in ran.stderr
+    assert (shown["state"], shown["reason"]) == ("FAILED", missing)
+    assert left(user) == []
+    canaries = Mask([login, auth_of(USER, login)])
+    assert canaries.spans(f"{ran.stdout}{ran.stderr}{json.dumps(shown)}".encode()) == []
+    kept = {manifest, home.secrets / f"{shown['id']}.json"}
+    assert set(files_with(canaries, clean_environment)) == kept
 
 
 def test_a_job_of_who_has_no_right_at_all_is_refused_with_all_verbs_until_they_are_granted(

@@ -1773,6 +1773,17 @@ def test_a_wheel_of_another_version_that_fails_here_is_named(
     assert ("does not run on" in ran.stderr) == (version[:4] in ("0.26", "0.37") and "library" not in pytorch)
 
 
+def test_a_library_that_a_part_of_the_wheel_needs_besides_is_named(run: Any, tmp_path: Path) -> None:
+    make_wheel(tmp_path / "more", "0.38.1", "")
+    part = tmp_path / "more/determined/pytorch/deepspeed"
+    part.mkdir()
+    (part / "__init__.py").write_text("import deepspeed\n")
+
+    ran = run("from determined.pytorch import deepspeed\n")
+
+    assert ran.stderr.endswith("\nModuleNotFoundError: No module named 'deepspeed'\n")
+
+
 @pytest.mark.parametrize(("config", "is_logged"), [('{"debug": true}', True), ("{}", False)])
 def test_code_of_a_trial_class_logs_at_the_level_of_the_file(
     launch: Any, tmp_path: Path, config: str, is_logged: bool
@@ -1800,6 +1811,11 @@ def test_code_of_a_trial_class_logs_at_the_level_of_the_file(
         ("import determined.experimental.client", "experimental.client", "there is no master to talk to"),
         ("from determined.common import api", "common", "there is no master to talk to"),
         ("from determined.common.experimental import Checkpoint", "common", "import fabric_workbench"),
+        (
+            "from determined.pytorch.deepspeed import DeepSpeedTrial",
+            "pytorch",
+            "name determined==0.38.1 in requirements:",
+        ),
         ("from determined import searcher", "searcher", "search: {method: python, searcher: FILE:CLASS}"),
         ("from determined.searcher import SearchMethod", "searcher", "removed custom searchers in 0.38"),
         ("from determined import tensorboard", "tensorboard", "core.train.get_tensorboard_path()"),

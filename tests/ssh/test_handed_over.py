@@ -20,6 +20,8 @@ from tests.support.box import Box
 from tests.support.controllers import answers, kill, log_of
 from tests.support.images import BUSYBOX
 from tests.support.real_jobs import Ground
+from tests.support.registry import USER as REGISTRY_USER
+from tests.support.registry import registry_of
 from tests.support.sshd import User, a_user, cut_power, processes_of
 from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
@@ -235,6 +237,42 @@ def test_a_container_that_waits_starts_with_its_gpu_and_secrets_with_the_laptop_
     assert row.started_us == state_of(user, ground, job_id)["started_us"]
     assert row.ended_us == state_of(user, ground, job_id)["ended_us"]
     assert (ground.home.job(job_id).results / "gpu").read_text() == f"{UUID}\n"
+
+
+@pytest.mark.soak(
+    "a second container that waits; the gate has one here, and a login of one that waits in containers"
+)
+def test_an_image_of_a_container_that_waits_is_there_and_its_login_is_not(
+    ground: Ground, engine_box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FABRIC_CONTAINER_GPUS", "environment")
+    box, user = engine_box, engine_box.user
+    options = {"engine": "/var/run/docker.sock"}
+    target = TargetRef("box", "ssh", "container", address=box.address, options=options)
+    login = {"username": REGISTRY_USER, "password": "canary-login-9c4"}
+    once = "test -e $CHECKPOINT_DIR/once || { touch $CHECKPOINT_DIR/once; exit 3; }"
+    with registry_of(BUSYBOX, password=login["password"]) as registry:
+        holder = ground.submit(HOLD, gpus=1)
+        ground.prints(holder, "ready")
+        image = registry.image
+        job_id = give(ground, user, once, target=target, image=image, location=login, max_restarts=1)
+        asked = len(registry.asked)
+        own = [path for path in Path("/dev/shm").glob("fabric-*") if path.owner() == user.name]
+        for folder in (Path(user.home), *own):
+            for file in (one for one in folder.rglob("*") if one.is_file()):
+                assert b"canary-login-9c4" not in read_bytes(str(file)), file
+        for pid in processes_of(user):
+            assert b"canary-login-9c4" not in read_bytes(f"/proc/{pid}/environ")
+        close_the_lid(box, ground)
+        let_go(user, ground, holder)
+        second = there(user, ground, job_id).parents[1] / "attempt-2" / "learner-1" / "state.json"
+        until(lambda: b'"exited"' in read_bytes(str(second)), lambda: f"{state_of(user, ground, job_id)}")
+
+        open_the_lid(box, ground)
+        row = ground.ends(job_id, 2)
+
+        assert (row.state, row.attempt) == (State.COMPLETED, 2)
+        assert asked and len(registry.asked) == asked
 
 
 def test_a_container_that_fails_is_tried_again_by_the_host_with_the_laptop_off(

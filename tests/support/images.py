@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -125,6 +125,13 @@ def ensure_image_with(name: str, packages: Sequence[str], *changes: str) -> None
             _import(debian_tar(name.rpartition("/")[2], packages), name, *changes)
 
 
+def ensure_image_over(name: str, base: str, files: Mapping[str, bytes]) -> None:
+    """Make an image that adds files below ``usr`` to another one, once; other files need another name."""
+    with one_at_a_time():
+        if not _has(name):
+            _build(name, base, files)
+
+
 def _import(tar: Path, name: str, *changes: str) -> None:
     options = [word for change in changes for word in ("--change", change)]
     subprocess.run(["docker", "import", *options, str(tar), name], check=True, stdout=subprocess.DEVNULL)
@@ -134,7 +141,7 @@ def _import_bytes(tar: bytes, name: str) -> None:
     subprocess.run(["docker", "import", "-", name], input=tar, check=True, stdout=subprocess.DEVNULL)
 
 
-def _build(name: str, base: str, files: dict[str, bytes]) -> None:
+def _build(name: str, base: str, files: Mapping[str, bytes]) -> None:
     dockerfile = f"FROM {base}\nCOPY usr /usr\n".encode()
     context = tree({**files, "Dockerfile": dockerfile})
     subprocess.run(
