@@ -96,6 +96,15 @@ def test_the_exit_code_is_that_of_the_first_that_failed(sweep: Fabric) -> None:
     assert [row["exit_code"] for row in sweep.json("list", "--json", "--sort", "name")] == [0, 7, 3]
 
 
+def test_a_note_of_a_sweep_is_printed_once(sweep: Fabric) -> None:
+    ran = sweep(
+        "run", "-d", "manifest.yml", "--begin", "+2h", "--set", "params.lr=0.1,0.2", "--label", "sweep=night"
+    )
+
+    assert ran.stderr.count("note: it waits until") == 1
+    sweep("kill", "--label", "sweep=night")
+
+
 def test_what_is_wrong_with_one_starts_none(sweep: Fabric) -> None:
     sweep("run", "manifest.yml", "--set", "gpus=0,none", expect=65)
 

@@ -166,6 +166,8 @@ def _submit_all(store: Store, batch: JobBatch, *, quiet: bool) -> list[JobRow]:
         rows.append(submit_and_narrate(store, submission, keep_manifest=not options.manifest, quiet=True))
         if not quiet:
             narrate(_line(rows[-1], batch, options, len(rows)))
+            for note in submission.notes:
+                narrate(f"note: {note}")
     if batch.label and not quiet:
         narrate(f"{count(len(rows), 'job')} with the label {batch.label}")
     return rows
