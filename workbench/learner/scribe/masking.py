@@ -20,10 +20,10 @@ def masked(values: Mapping[str, str], environment: Mapping[str, str]) -> list[st
 
     Of these it is the key by which processes of a trial in several pods know one another.
     """
-    from workbench.learner.determined_jobs import PEER_KEY_VARIABLE
     from workbench.learner.stores.config import REMOTES, credentials_of
 
-    key = environment.get(PEER_KEY_VARIABLE)
+    # As determined_jobs has it, whose import each learner's start would wait for.
+    key = environment.get("FABRIC_PEER_KEY")
     given = [value for name, value in values.items() if name != REMOTES] + credentials_of(values)
     return [*given, key] if key else given
 
