@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.learner.platform import leases
+from workbench.learner.platform.lease_holders import holdings
 from workbench.learner.platform.system import now_us
 from workbench.learner.queue.entries import QueueEntry, entry_of
 from workbench.learner.queue.line import HostQueue, endings_of
@@ -243,7 +244,7 @@ def test_a_lease_says_by_when_its_gpus_are_free(folder: str, says: dict[str, obj
     try:
         found = queue.line_up(folder, slots, "home", [large, small], [])
         assert (found["large"]["start"], found["small"]["start"]) == (False, starts)
-        ends = endings_of(folder, slots)
+        ends = endings_of(holdings(folder, ["GPU-1", "GPU-2"]))
         assert len(ends) == starts
         if starts:
             assert 7200 < ends[0].seconds <= 7200 + AROUND_SECONDS and ends[0][1:3] == (1, 0)
@@ -313,7 +314,7 @@ def test_what_should_be_over_lets_nobody_pass(folder: str, monkeypatch: pytest.M
             folder, slots, "home", [{"job": "large", "gpus": 2, "position": 1.0}, small], []
         )
         assert not found["small"]["start"]
-        assert endings_of(folder, slots)[0].seconds < 0
+        assert endings_of(holdings(folder, ["GPU-1", "GPU-2"]))[0].seconds < 0
     finally:
         queue.close()
         lease.release()

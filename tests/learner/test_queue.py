@@ -358,11 +358,11 @@ def started(
 @pytest.mark.parametrize(
     ("seconds_after", "is_claimed", "named"),
     [
-        (60, False, f"{ANNA}@box's job training-x has 2 GPUs"),
-        (-60, False, ""),
-        (60, True, ""),
+        (90, False, f"{ANNA}@box's job training-x has 2 GPUs"),
+        (30, False, ""),
+        (90, True, ""),
     ],
-    ids=["an older fabric since then", "an older fabric before", "one in its turn"],
+    ids=["an older fabric since then", "an older fabric at the same time", "one in its turn"],
 )
 def test_who_takes_gpus_out_of_turn_is_named_to_the_first_that_waits(
     folder: str, seconds_after: float, is_claimed: bool, named: str
@@ -386,13 +386,12 @@ def test_who_takes_gpus_out_of_turn_is_named_to_the_first_that_waits(
             at = time.time() + seconds_after
             os.utime(descriptor, (at, at))
 
+    held = [{**one, "holder": "x"} if number < 2 else one for number, one in enumerate(slots)]
     with a_process(take, ANNA):
-        turns = queue.line_up(
-            folder, [{**one, "holder": "x"} if number < 2 else one for number, one in enumerate(slots)],
-            HOME, waiting, [],
-        )  # fmt: skip
+        first_look, turns = (queue.line_up(folder, held, HOME, waiting, []) for _ in range(2))
     queue.close()
 
+    assert first_look["first"]["out_of_turn"] == "", "it may be a lease that is let go at this moment"
     assert [turns[job]["out_of_turn"] for job in ("first", "second")] == [named, ""]
     reason = HostTurn.from_host(turns["first"], 0).reason(3, now_us=0)
     assert (f"; {named} out of turn: an older fabric" in reason) == bool(named)

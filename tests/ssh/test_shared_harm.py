@@ -26,19 +26,20 @@ from tests.support.box import Box
 from tests.support.controllers import answers, kill
 from tests.support.real_jobs import Ground
 from tests.support.sshd import User, a_user, kill_all, processes_of
-from tests.support.waiting import until
+from tests.support.waiting import patience, until
 from workbench.controller.client.connect import ensure_controller
 from workbench.job import TERMINAL, State
 from workbench.learner.platform.lease_holders import holdings
 from workbench.learner.platform.system import now_us, read_bytes
 from workbench.learner.queue.entries import QueueEntry, read_entries
 from workbench.learner.queue.line import OFFER_SECONDS
+from workbench.learner.queue.order import in_order
 from workbench.paths import Home, leases_folder
 from workbench.store.db.rows import TargetRef
 
 GPUS: Final = tuple(f"GPU-11111111-0000-0000-0000-00000000000{number}" for number in (1, 2, 3))
 JOBS_EACH_HARM: Final = 3
-STEADY_US: Final = 2_000_000
+STEADY_US: Final = round(patience(2) * 1e6)
 """A job that has waited for so long is known to whoever takes GPUs."""
 SECONDS: Final = 600.0
 SEED: Final = 23
@@ -190,19 +191,18 @@ def judged_takings(moments: Sequence[Moment], jobs: Mapping[str, Submitted]) -> 
     """
     for before, moment in pairwise(moments):
         near = [one for one in moments if -STEADY_US <= one.at_us - moment.at_us <= STEADY_US // 4]
-        if near[0].at_us > moment.at_us - STEADY_US // 2 or near[-1] is moment:
+        if near[0].at_us > moment.at_us - STEADY_US * 3 // 4 or near[-1] is moment:
             continue
+        ranks = {entry.job: rank for rank, entry in enumerate(in_order(before.waiting.values()))}
         left = len(GPUS) - moment.holders.total()
         for job in set(moment.holders) - set(before.holders):
-            own = next((one.waiting[job].since_us for one in near if job in one.waiting), moment.at_us)
             for other in before.waiting.values():
-                if other.job == job or not all(_waits(other, one) for one in near):
+                if job not in ranks or other.job == job or not all(_waits(other, one) for one in near):
                     continue
                 if moment.at_us - other.since_us > OFFER_SECONDS * 1e6:
                     continue
-                comes_first = (-other.priority, other.since_us) < (-jobs[job].priority, own)
                 may_pass = other.gpus > moment.holders[job] and jobs[job].is_short
-                is_passed = comes_first and left < other.gpus and not may_pass
+                is_passed = ranks[other.job] < ranks[job] and left < other.gpus and not may_pass
                 yield f"{job} took {moment.holders[job]} GPUs while {other} waited", not is_passed
 
 

@@ -577,7 +577,9 @@ class HostLine:
     def answered(self, found: CapacityMeasured, now: float) -> None:
         """Take over what the host said."""
         self.lined_up, self.turns = found.lined_up, found.turns
-        is_shared = any(turn.of > len(found.turns) or turn.is_special for turn in found.turns.values())
+        is_shared = any(
+            turn.of > len(found.turns) or turn.limit or turn.preempts for turn in found.turns.values()
+        )
         again = ASK_AGAIN_SECONDS if is_shared else HOLDERS_SECONDS if found.holders else None
         self.ask_at = None if again is None else now + again
 

@@ -37,9 +37,9 @@ OFFER_SECONDS = 60.0
 FREED_SECONDS = 5.0
 """So long after a job has ended for another one nobody else is asked to."""
 
-OUT_OF_TURN_SECONDS = 5.0
+OUT_OF_TURN_SECONDS = 60.0
 """A lease is taken out of turn where it is younger than the entry of the first that waits by so much: an older fabric
-writes its text again while its learner starts, and the two times are of different moments."""
+writes its text again once its learners have started."""
 
 _NAME_LIMIT = 64
 
@@ -60,6 +60,8 @@ class HostQueue:
         """Since when which attempt is to end for which job of this home."""
         self._ended: Dict[str, float] = {}
         """When an attempt was last seen to have ended for a job of this home."""
+        self._out_of_turn: Dict[order.Key, str] = {}
+        """Who was seen to have taken GPUs out of turn, at the last look, by who waits."""
 
     @property
     def heeds_weights(self) -> bool:
@@ -246,12 +248,19 @@ class HostQueue:
             trouble = f"the host's policy is not used: {error}"
         held = {} if policy == Policy() else held_by_group(folder, slots, counts_hours=policy.counts_hours)
         gpus = free_gpus(slots)
-        endings = endings_of(folder, slots) if entries else []
+        names = [str(slot["uuid"]) for slot in slots if slot.get("holder") and slot.get("memory_bytes")]
+        holdings = lease_holders.holdings(folder, names) if entries else {}
+        endings = endings_of(holdings)
         found = order.turns(entries, gpus, set(self._passed), policy, held, user_name, endings)
         found = order.with_times(found, entries, endings)
+        before, self._out_of_turn = self._out_of_turn, {}
         for entry in entries:
-            if found[entry.key].lacks:
-                taken_by = out_of_turn(folder, slots, entry)
+            taken_by = out_of_turn(holdings, slots, entry) if found[entry.key].lacks else ""
+            if not taken_by:
+                continue
+            self._out_of_turn[entry.key] = taken_by
+            # What is taken or let go at this moment has no claim, or no lease, for an instant.
+            if before.get(entry.key) == taken_by:
                 found[entry.key] = found[entry.key]._replace(out_of_turn=taken_by)
         if is_drained():
             why = f"the host is to be empty, by {DRAIN_FILE}"
@@ -314,12 +323,11 @@ def held_by_group(
     }
 
 
-def endings_of(folder: str, slots: Sequence[Mapping[str, Any]]) -> List[order.Ending]:
+def endings_of(holdings: Mapping[str, lease_holders.Holding]) -> List[order.Ending]:
     """Return when GPUs that are held are free at the latest, as their holders say, by their ``max_runtime``."""
     found: List[order.Ending] = []
     now = now_us()
-    names = [str(slot["uuid"]) for slot in slots if slot.get("holder") and slot.get("memory_bytes")]
-    for uuid, holding in lease_holders.holdings(folder, names).items():
+    for uuid, holding in holdings.items():
         runtime = holding.document.get(allocation.MAX_RUNTIME)
         seconds = finite(runtime, -1.0)
         if holding.since_us is None or seconds < 0:
@@ -331,26 +339,36 @@ def endings_of(folder: str, slots: Sequence[Mapping[str, Any]]) -> List[order.En
     return found
 
 
-def out_of_turn(folder: str, slots: Sequence[Mapping[str, Any]], entry: QueueEntry) -> str:
+def out_of_turn(
+    holdings: Mapping[str, lease_holders.Holding], slots: Sequence[Mapping[str, Any]], entry: QueueEntry
+) -> str:
     """Name who has taken GPUs since this entry waits, and is not in the order; empty where nobody has.
 
     Whoever knows the order claims what it takes. An older fabric does not, nor does one at a host without Python, nor a
-    program that locks the file.
+    program that locks the file. The text of such a lease is anybody's: it counts where the kernel names the person.
     """
-    names = [str(slot["uuid"]) for slot in allocation.usable_gpus(slots, entry.each) if slot.get("holder")]
+    usable = {str(slot["uuid"]) for slot in allocation.usable_gpus(slots, entry.each)}
     earliest_us = entry.since_us + int(OUT_OF_TURN_SECONDS * 1e6)
     found: Dict[str, int] = {}
-    for holding in lease_holders.holdings(folder, names).values():
+    for uuid, holding in holdings.items():
         is_unknown_to_order = not holding.is_claimed and len(holding.people) < 2
-        if is_unknown_to_order and holding.since_us is not None and holding.since_us > earliest_us:
-            owner, job = (
-                clean(str(holding.document.get(key) or ""), _NAME_LIMIT) for key in ("owner", "job")
-            )
-            holder = f"{owner or 'somebody'}'s job {job}" if job else owner or "somebody"
-            found[holder] = found.get(holder, 0) + 1
+        if (
+            uuid not in usable
+            or not is_unknown_to_order
+            or holding.since_us is None
+            or holding.since_us <= earliest_us
+        ):
+            continue
+        owner, job = (_one_line(holding.document.get(key)) for key in ("owner", "job"))
+        holder = (f"{owner}'s job {job}" if job else owner) if holding.people and owner else "somebody"
+        found[holder] = found.get(holder, 0) + 1
     return ", ".join(
         f"{holder} has {count} GPU{'' if count == 1 else 's'}" for holder, count in sorted(found.items())
     )
+
+
+def _one_line(text: object) -> str:
+    return " ".join(clean(str(text or ""), _NAME_LIMIT).split())
 
 
 def turn_document(turn: order.Turn) -> Dict[str, Any]:
