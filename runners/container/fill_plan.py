@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from runners.container.engine import Engine
 from runners.container.environment import ENVIRONMENT
-from runners.container.image import path_of
+from runners.container.image import path_of, python_path_of
 from runners.container.permissions import is_guarded, relabelled
 from runners.container.plan import AGENT_FILE
 from runners.container.requirements import ImageEnvironment
@@ -59,11 +59,15 @@ class PlanValues:
         host["Ulimits"] = [limit for limit in host["Ulimits"] if limit["Name"] in limits]
         if host.get("DeviceRequests") and _by_environment(self.engine):
             del host["DeviceRequests"]
-        path = path_of(self.image)
-        document["Env"] = [
-            entry.replace(CHOSEN, path) if entry.startswith("PATH=") else entry for entry in document["Env"]
-        ]
+        document["Env"] = [self._completed(entry) for entry in document["Env"]]
         return document
+
+    def _completed(self, entry: str) -> str:
+        """Return a variable with what the image sets under its name, where that goes on behind what the job sets."""
+        if entry.startswith("PATH="):
+            return entry.replace(CHOSEN, path_of(self.image))
+        own = python_path_of(self.image) if entry.startswith("PYTHONPATH=") else ""
+        return f"{entry}:{own}" if own else entry
 
     def _source(self, mount: Mapping[str, Any]) -> str:
         source = str(mount["Source"])

@@ -211,10 +211,19 @@ def image_document(request: LaunchRequest, image: Mapping[str, Any]) -> dict[str
 
 def path_of(image: Mapping[str, Any]) -> str:
     """Return the PATH of an image's commands."""
+    return _variable(image, "PATH") or _PATH
+
+
+def python_path_of(image: Mapping[str, Any]) -> str:
+    """Return the PYTHONPATH that an image sets; empty where it sets none."""
+    return _variable(image, "PYTHONPATH")
+
+
+def _variable(image: Mapping[str, Any], name: str) -> str:
     for entry in (image.get("Config") or {}).get("Env") or ():
-        if entry.startswith("PATH="):
-            return str(entry).removeprefix("PATH=")
-    return _PATH
+        if entry.startswith(f"{name}="):
+            return str(entry).removeprefix(f"{name}=")
+    return ""
 
 
 def _check_architecture(engine: Engine, reference: str, image: Mapping[str, Any]) -> None:

@@ -120,6 +120,21 @@ def test_the_environment_of_the_image_is_there_and_ours_on_top(make_job: MakeJob
     ]
 
 
+@pytest.mark.parametrize(("own", "between"), [({}, ""), ({"PYTHONPATH": "/mine"}, "/mine:")])
+def test_what_the_image_has_as_pythonpath_goes_on_behind_what_the_job_has(
+    make_job: MakeJob, own: dict[str, str], between: str
+) -> None:
+    name = "fabric-test/with-pythonpath"
+    dockerfile = f"FROM {BUSYBOX}\nENV PYTHONPATH=/app:/lib\n".encode()
+    subprocess.run(
+        ["docker", "build", "-q", "-t", name, "-"], input=dockerfile, check=True, capture_output=True
+    )
+    job = make_job("echo $PYTHONPATH", image=name, env=own).launch()
+    job.until_over()
+
+    assert job.output().decode() == f"/job/model-code:{between}/.fabric/agent.pyz:/app:/lib\n"
+
+
 def test_training_code_may_report(make_job: MakeJob, home: Home) -> None:
     program = "from fabric_learner import report; report(loss=0.5, step=1)"
     job = make_job(f'python3 -c "{program}"').launch()
