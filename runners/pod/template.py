@@ -480,7 +480,9 @@ def _environment(request: LaunchRequest, run_as: str) -> dict[str, str]:
     variables |= seed_and_params(spec, variables)
     variables |= _promises(request)
     variables |= experiment_variables(request, config.MODEL, resources_type="k8s-job", port=PORT)
-    variables["PYTHONPATH"] = python_path(spec, config.MODEL, config.AGENT)
+    # The pod's first process sets PYTHONPATH of it, with what the image has behind it.
+    variables.pop("PYTHONPATH", None)
+    variables["FABRIC_PYTHONPATH"] = python_path(spec, config.MODEL, config.AGENT)
     return variables
 
 

@@ -8,10 +8,12 @@ import pytest
 
 from tests.containers.index import make_wheel
 from tests.kubernetes.jobs import Pods
-from tests.support.pod_images import BUSYBOX, DEBIAN, PIP
+from tests.support.pod_images import BUSYBOX, DEBIAN, OWN_PYTHONPATH, PIP
 
 SAYS = "import fabric_sample, sys; print(fabric_sample.VERSION, sys.prefix)"
 WANTED = ("--set", "python=requirements", "--set", 'requirements=["fabric_sample==1.0"]')
+PYTHONPATH = f"/job/model-code:/.fabric/journal/agent:{OWN_PYTHONPATH}"
+"""The code, the agent, and behind them what the image sets."""
 FROM_CODE = ("--set", "env.PIP_NO_INDEX=1", "--set", "env.PIP_FIND_LINKS=/job/model-code")
 
 
@@ -29,15 +31,16 @@ class TestOneJob:
     @classmethod
     def job(cls, shared_pods: Pods) -> str:
         make_wheel(shared_pods.fabric.folder)
-        command = f"python3 -c '{SAYS}'; while [ ! -e $RESULT_DIR/go ]; do sleep 0.1; done"
+        command = f"python3 -c '{SAYS}'; echo $PYTHONPATH; while [ ! -e $RESULT_DIR/go ]; do sleep 0.1; done"
         job = shared_pods.start(*WANTED, *FROM_CODE, "--", "sh", "-c", command, image=PIP)
-        shared_pods.until_printed(job, "\n")
+        shared_pods.until_printed(job, "\n/")
         return job
 
     def test_a_command_beside_the_learner_has_the_same_environment(self, shared_pods: Pods, job: str) -> None:
-        ran = shared_pods.fabric("exec", job, "--", "python3", "-c", SAYS)
+        ran = shared_pods.fabric("exec", job, "--", "sh", "-c", f"python3 -c '{SAYS}'; echo $PYTHONPATH")
 
         assert ran.stdout.startswith("1.0 ")
+        assert ran.stdout.splitlines()[1] == PYTHONPATH
 
     def test_requirements_are_there_when_the_command_starts_and_are_recorded(
         self, shared_pods: Pods, job: str
@@ -45,7 +48,7 @@ class TestOneJob:
         shared_pods.fabric("exec", job, "--", "touch", "/mnt/results/go")
 
         assert shared_pods.wait(job)["state"] == "COMPLETED"
-        assert shared_pods.printed(job) == "1.0 /.fabric/journal/env\n"
+        assert shared_pods.printed(job) == f"1.0 /.fabric/journal/env\n{PYTHONPATH}\n"
         folder = shared_pods.fabric.jobs_home.job(job).attempt(1).path
         document = json.loads((folder / "environment.json").read_text())
         assert [line.replace("_", "-") for line in document["packages"]] == ["fabric-sample==1.0"]

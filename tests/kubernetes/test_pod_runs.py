@@ -18,7 +18,7 @@ from runners.pod.status import is_preparing
 from tests.kubernetes.jobs import Pods, configure, configure_in
 from tests.support.cluster import Space
 from tests.support.command import Fabric
-from tests.support.pod_images import BARE, BUSYBOX, DEBIAN
+from tests.support.pod_images import BARE, BUSYBOX, DEBIAN, OWN_PYTHONPATH
 from tests.support.waiting import until
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "manifest.yml"
@@ -216,9 +216,15 @@ def test_code_that_is_too_large_for_a_secret_is_sent_to_the_waiting_pod(pods: Po
     (deep / "link").symlink_to("big.bin")
     expected = hashlib.sha256((deep / "big.bin").read_bytes()).hexdigest()
 
-    ran = pods.run("--", "sh", "-c", "test -x 'a folder/tool' && 'a folder/tool'", image=image)
+    command = "test -x 'a folder/tool' && 'a folder/tool'; echo $PYTHONPATH"
+    ran = pods.run("--", "sh", "-c", command, image=image)
 
-    assert ran.stdout.split()[0] == expected
+    printed, python_path = ran.stdout.splitlines()
+    assert printed.split()[0] == expected
+    # What its image sets goes on behind the job's.
+    assert python_path.startswith("/job/model-code:") and python_path.endswith(f":{OWN_PYTHONPATH}") == (
+        image == BARE
+    )
 
 
 def test_code_that_is_too_large_is_refused_where_nothing_can_be_sent_to_pods(

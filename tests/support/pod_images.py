@@ -4,8 +4,8 @@
 ``localhost/fabric-test/debian:1``            Debian with Python 3.11, bash, user root
 ``localhost/fabric-test/user:1``              the same, user 1234 without a name, working directory /
 ``localhost/fabric-test/busybox:1``           only busybox: no Python, no bash, no flock
-``localhost/fabric-test/bare:1``              Debian without Python and tar
-``localhost/fabric-test/pip:1``               Debian with Python 3.11 and pip
+``localhost/fabric-test/bare:1``              Debian without Python and tar, and with a PYTHONPATH of its own
+``localhost/fabric-test/pip:1``               Debian with Python 3.11 and pip, and with a PYTHONPATH of its own
 ``localhost/fabric-test/hanging:1``           Debian with a Python that serves, and hangs before it handles signals
 ``localhost/fabric-test/searching:1``         Debian with a Python that hangs when asked whether it serves
 ============================================  =====================================================
@@ -35,13 +35,16 @@ DEBIAN, USER, BUSYBOX, BARE, PIP, HANGING, SEARCHING = (
     for name in ("debian", "user", "busybox", "bare", "pip", "hanging", "searching")
 )
 
+PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+OWN_PYTHONPATH = "/opt/own:/opt/other"
+
 ABSENT = ("tar", "python3", "python3.11", "python")
 """What the bare image lacks: a layer over Debian's that takes these away."""
 
 
 def archive() -> Path:
     """Return the archive with all images, made once."""
-    path = CACHE / "pods-4.tar"  # another name when its images change
+    path = CACHE / "pods-5.tar"  # another name when its images change
     with one_at_a_time():
         if not path.exists():
             part = path.with_suffix(".part")
@@ -61,9 +64,10 @@ def _write(path: Path) -> None:
         manifest.append(_add_image(tar, USER, debian_layer, {"User": "1234:1234", "WorkingDir": "/"}))
         manifest.append(_add_image(tar, BUSYBOX, shell, {"Cmd": ["/bin/sh"]}))
         without = _layer_of(tar, tree({f"usr/bin/.wh.{name}": b"" for name in ABSENT}))
-        manifest.append(_add_image(tar, BARE, debian_layer, {"Cmd": ["/bin/sh"]}, without))
+        own = {"Env": [PATH, f"PYTHONPATH={OWN_PYTHONPATH}"]}
+        manifest.append(_add_image(tar, BARE, debian_layer, {"Cmd": ["/bin/sh"], **own}, without))
         pip = _layer_of(tar, tree(_installed_pip()))
-        manifest.append(_add_image(tar, PIP, debian_layer, {"Cmd": ["/bin/bash"]}, pip))
+        manifest.append(_add_image(tar, PIP, debian_layer, {"Cmd": ["/bin/bash"], **own}, pip))
         for name, is_python in ((HANGING, '[ "$3" != -c ] || exit 0'), (SEARCHING, ":")):
             program = f"#!/bin/sh\n{is_python}\nexec sleep 600\n".encode()
             hangs = _layer_of(tar, tree({"usr/local/bin/python3": program}))
@@ -96,11 +100,10 @@ def _layer_of(tar: tarfile.TarFile, layer: bytes) -> str:
 def _add_image(
     tar: tarfile.TarFile, name: str, layer: str, config: Mapping[str, Any], *more: str
 ) -> Mapping[str, Any]:
-    path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     document = {
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Env": [path], **config},
+        "config": {"Env": [PATH], **config},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{one}" for one in (layer, *more)]},
     }
     data = json.dumps(document).encode()

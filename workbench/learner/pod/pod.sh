@@ -3,6 +3,12 @@ trap 'exit 143' TERM INT # the first process of a container gets only the signal
 # What every container of a learner's pod begins with: finds a Python for the agent, else goes on in sh.
 #
 #   sh pod.sh ROLE [ARGUMENT...]      ROLE: prepare, learner, journal, host, exec
+
+# A variable of the pod hides that of its image. The job's own paths come under another name, so that the image's follow.
+if [ "${FABRIC_PYTHONPATH-}" ]; then
+    export PYTHONPATH="$FABRIC_PYTHONPATH${PYTHONPATH:+:$PYTHONPATH}"
+    unset FABRIC_PYTHONPATH
+fi
 case $1 in
 prepare | learner | journal)
     # What is begun here is a child, which a signal ends before it has a handler, and while a search for Python hangs.
