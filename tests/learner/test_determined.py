@@ -60,7 +60,7 @@ def run(python: str, environment: dict[str, str]):  # type: ignore[no-untyped-de
 
 
 @pytest.fixture
-def run_ranks(python: str, environment: dict[str, str]):  # type: ignore[no-untyped-def]
+def run_ranks(python: str, environment: dict[str, str], tmp_path: Path):  # type: ignore[no-untyped-def]
     """Run lines of Python as the processes of one trial; return exit code, output and errors by rank.
 
     They are three on one machine, or two on each of several learners, whose variables may differ.
@@ -85,7 +85,7 @@ def run_ranks(python: str, environment: dict[str, str]):  # type: ignore[no-unty
                 text=True,
                 env={
                     **environment,
-                    **({"FABRIC_LEARNER": str(rank // local)} if learners else {}),
+                    **({"FABRIC_LEARNER": f"{tmp_path}/{rank // local}"} if learners else {}),
                     **(learners[rank // local] if learners else {}),
                     "WORLD_SIZE": str(local * count),
                     "LOCAL_WORLD_SIZE": str(local),
@@ -1451,6 +1451,172 @@ def test_a_download_that_fails_in_a_process_fails_in_all_that_share_it(
         error, after = output.splitlines()
         assert error.startswith(named) == (rank != who), error
         assert after == "[0, 1, 2]"
+
+
+@pytest.mark.parametrize("who", [0, 2])
+@pytest.mark.parametrize(
+    ("code", "act"),
+    [
+        ("core.checkpoint.download(wanted, own)\n", "downloaded"),
+        ("with core.checkpoint.restore_path(wanted):\n        pass\n", "restored"),
+    ],
+)
+def test_a_checkpoint_that_one_process_does_not_find_is_an_error_in_all_that_share_it(
+    run_ranks: Any, code: str, act: str, who: int
+) -> None:
+    ran = run_ranks(
+        f"{OWN_FOLDER}"
+        "with core.checkpoint.store_path({'steps_completed': 1}, shard=True) as (path, name):\n"
+        "    path.joinpath('state').touch()\n"
+        f"wanted = '' if rank == {who} else name\n"
+        f"try:\n    {code}{IN_STEP_AFTER}"
+    )
+
+    assert [code for code, _, _ in ran] == [0, 0, 0], ran
+    own = "FileNotFoundError: there is no checkpoint ''"
+    others = (
+        f"RuntimeError: the checkpoint is not {act}: it failed in local rank {who} of this machine: {own}"
+    )
+    for rank, (_, output, _) in enumerate(ran):
+        error, after = output.splitlines()
+        assert error.startswith(own if rank == who else others), error
+        assert after == "[0, 1, 2]"
+
+
+BUCKET_THAT_LOSES = """\
+def client(*_, **__):
+    return Client()
+class Client:
+    def get_paginator(self, _):
+        return self
+    def paginate(self, **_):
+        return [{"Contents": [{"Key": "one/metadata.json"}]}]
+    def upload_file(self, *_):
+        pass
+    def download_file(self, *_):
+        raise KeyError("lost")
+"""
+
+
+def test_any_error_of_the_process_that_downloads_for_all_is_named_to_the_others(
+    run_ranks: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "more").mkdir(exist_ok=True)
+    (tmp_path / "more" / "boto3.py").write_text(BUCKET_THAT_LOSES)
+
+    ran = run_ranks(
+        "core = det.core.init(distributed=distributed, checkpoint_storage='s3://bucket')\n"
+        f"try:\n    with core.checkpoint.restore_path('one'):\n        pass\n{IN_STEP_AFTER}"
+    )
+
+    others = "RuntimeError: the checkpoint is not restored: it failed in local rank 0 of this machine: KeyError: 'lost'"
+    errors = ["KeyError: 'lost'", others, others]
+    assert [output for _, output, _ in ran] == [f"{error}\n[0, 1, 2]\n" for error in errors], ran
+    assert not list((tmp_path / "tmp").glob("checkpoint-*"))
+
+
+def test_an_error_without_a_text_is_named_to_the_others_all_the_same(run_ranks: Any) -> None:
+    ran = run_ranks(
+        "class Silent(Exception):\n"
+        "    def __str__(self):\n        raise ValueError\n"
+        "try:\n"
+        "    with core.checkpoint.store_path({'steps_completed': 1}, shard=True):\n"
+        "        if rank == 1:\n            raise Silent\n"
+        "except Silent:\n    print('its own')\n"
+        "except RuntimeError as error:\n    print(error)\n"
+        "print(distributed.allgather(rank))\n"
+    )
+
+    text = "the checkpoint is not kept: it failed in rank 1: Silent: its text cannot be had for a ValueError"
+    errors = [text, "its own", text]
+    assert [output for _, output, _ in ran] == [f"{error}\n[0, 1, 2]\n" for error in errors], ran
+
+
+@pytest.mark.parametrize(
+    ("breaks", "error"),
+    [
+        # As a hash is that OpenSSL does not let a machine have.
+        ("if rank == 0:\n            hashlib.sha256 = refuse\n", "state of rank 2: ValueError: refused"),
+        ("if rank == 2:\n            builtins.open = refuse\n", "ValueError: refused"),
+        ("if rank == 2:\n            os.walk = refuse\n", "ValueError: refused"),
+    ],
+)
+def test_any_error_of_a_part_on_its_way_to_the_first_learner_is_one_of_all(
+    run_ranks: Any, tmp_path: Path, breaks: str, error: str
+) -> None:
+    folders = [{"CHECKPOINT_DIR": str(tmp_path / name)} for name in ("first", "second")]
+
+    ran = run_ranks(
+        "import builtins, hashlib, os\n"
+        "def refuse(*_, **__):\n    raise ValueError('refused')\n"
+        "try:\n"
+        "    with core.checkpoint.store_path({'steps_completed': 1}, shard=True) as (path, _):\n"
+        "        if rank == 2:\n            path.joinpath('state').write_bytes(b'x' * 9000000)\n"
+        f"        {breaks}"
+        "except RuntimeError as error:\n    print(error)\n"
+        "print(distributed.allgather(rank))\n",
+        learners=folders,
+    )
+
+    text = f"the parts of the checkpoint could not be put together: {error}"
+    assert [output for _, output, _ in ran] == [f"{text}\n[0, 1, 2, 3]\n"] * 4, ran
+    assert not list((tmp_path / "first").iterdir())
+
+
+def test_an_interrupt_before_a_shared_checkpoint_begins_leaves_no_process_waiting(
+    run_ranks: Any, tmp_path: Path
+) -> None:
+    folders = [{"CHECKPOINT_DIR": str(tmp_path / name)} for name in ("first", "second")]
+
+    ran = run_ranks(
+        "import tempfile\n"
+        "def interrupt(**_):\n    raise KeyboardInterrupt\n"
+        "tempfile.mkdtemp = interrupt\n"
+        "with core.checkpoint.store_path({'steps_completed': 1}, shard=True):\n    pass\n",
+        learners=folders,
+    )
+
+    errors = [errors.splitlines()[-1] for _, _, errors in ran]
+    assert errors[0].startswith(
+        "RuntimeError: the checkpoint is not kept: it failed in rank 2: KeyboardInterrupt"
+    )
+    assert errors[2:] == ["KeyboardInterrupt", "RuntimeError: KeyboardInterrupt: "]
+
+
+def test_a_process_that_exits_within_a_shared_checkpoint_is_named_to_the_others(run_ranks: Any) -> None:
+    ran = run_ranks(
+        "with core.checkpoint.store_path({'steps_completed': 1}, shard=True):\n"
+        "    if rank == 1:\n        raise SystemExit(3)\n"
+    )
+
+    assert [code for code, _, _ in ran] == [1, 3, 1], ran
+    error = "RuntimeError: the checkpoint is not kept: it failed in rank 1: SystemExit: 3"
+    assert [error in errors for _, _, errors in ran] == [True, False, True], ran
+
+
+def test_a_process_that_is_interrupted_while_it_waits_for_the_others_does_not_leave_them_waiting(
+    run_ranks: Any, tmp_path: Path
+) -> None:
+    ran = run_ranks(
+        "import os, select, signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "processes = distributed.allgather(os.getpid())\n"
+        "with core.checkpoint.store_path({'steps_completed': 1}, shard=True) as (path, _):\n"
+        "    path.joinpath('state%d' % rank).touch()\n"
+        "    if rank == 0:\n"
+        "        select.select([distributed._all._sockets[1]], [], [])\n"  # it has come to the end of its block
+        "        os.kill(processes[1], signal.SIGINT)\n"
+        "print(distributed.allgather(rank))\n"
+    )
+
+    assert [errors.splitlines()[-1].partition(":")[0] for _, _, errors in ran] == [
+        "ConnectionError",
+        "KeyboardInterrupt",
+        "ConnectionError",
+    ], ran
+    # Rank 0 may have kept it before it learnt of that one's end: then it is whole.
+    for kept in (tmp_path / "checkpoints").iterdir():
+        assert {".determined.json", "state0", "state1", "state2"} <= {each.name for each in kept.iterdir()}
 
 
 def test_what_is_not_sharded_is_stored_by_the_first_process_alone(run_ranks: Any) -> None:

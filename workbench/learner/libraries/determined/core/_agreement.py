@@ -1,6 +1,8 @@
 """Steps that processes of a trial take together: one that fails in a process fails in all, and leaves none waiting.
 
-The process has its own error, and the others one that names it. What they exchange next is in step again.
+The process has its own error, and the others one that names it. What they exchange after the step is in step again. In
+a step that is a block of the code, one that failed is at its end already: what it gives there answers what the others
+exchange in the block, and one of them that waits for it in another way waits as long as that does.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ def act_together(exchange: Exchange, act: Callable[[], Any], failure: str, who: 
 def fail_together(exchange: Exchange, error: BaseException) -> None:
     """Give the others, who come to :func:`act_together`, the error of this process, which raises it then."""
     with contextlib.suppress(ConnectionError):
-        exchange((b"", _described(error)))
+        exchange((b"", described(error)))
 
 
 def act_first(broadcast: Exchange, is_first: bool, act: Callable[[], None], failure: str) -> None:
@@ -70,10 +72,15 @@ def act_first(broadcast: Exchange, is_first: bool, act: Callable[[], None], fail
         act()
     except BaseException as error:
         with contextlib.suppress(ConnectionError):
-            broadcast(_described(error))
+            broadcast(described(error))
         raise
     broadcast("")
 
 
-def _described(error: BaseException) -> str:
-    return "%s: %s" % (type(error).__name__, error)
+def described(error: BaseException) -> str:
+    """Return the name of an error and its text, if it can give one: the others wait for this."""
+    try:
+        text = str(error)
+    except Exception as another:
+        text = "its text cannot be had for a %s" % type(another).__name__
+    return "%s: %s" % (type(error).__name__, text)

@@ -45,6 +45,7 @@ _STORE_FAILURE = "the checkpoint is not kept: it failed in"
 _END_FAILURE = "the checkpoint failed at its end in rank 0:"
 _UPLOAD_FAILURE = "nothing is uploaded: it failed in"
 _DOWNLOAD_FAILURE = "the checkpoint is not downloaded: it failed in"
+_RESTORE_FAILURE = "the checkpoint is not restored: it failed in"
 _LOCAL = "local rank %d of this machine"
 
 
@@ -193,8 +194,10 @@ class CheckpointContext:
             merged = self._merged(distributed, metadata)
             if distributed.cross_size > 1:
                 collect_parts(distributed, path, parts)
-        except BaseException:
-            shutil.rmtree(str(path), ignore_errors=True)
+        except BaseException as failure:
+            # Rank 0 may keep it where another one is interrupted by now; where rank 0 is gone, nobody keeps it.
+            if distributed.rank == 0 or isinstance(failure, ConnectionError):
+                shutil.rmtree(str(path), ignore_errors=True)
             raise
         finally:
             remove_parts(distributed, parts)
@@ -245,32 +248,40 @@ class CheckpointContext:
         Raises:
             FileNotFoundError: there is no such checkpoint.
             OSError: it cannot be downloaded.
+            RuntimeError: another process that shares it failed.
             ValueError: there is no such mode.
         """
         distributed = self._sharing(download_mode)
         if selector is not None:
             logger.warning("restore_path() has all files of the checkpoint; the selector is for download()")
-        folder = self._folder_of(storage_id)
-        if folder is not None:
-            yield folder
+
+        def found() -> tuple[Path | None, list[str]]:
+            folder = self._folder_of(storage_id)
+            # Each asks the bucket, so that each has the error of a checkpoint that is not there.
+            return folder, [] if folder is not None else self._bucket(storage_id).names(storage_id)
+
+        each = act_together(distributed.allgather_local, found, _RESTORE_FAILURE, _LOCAL)
+        if all(folder is not None for folder, _ in each):
+            yield each[distributed.local_rank][0]
             return
-        with self._brought(storage_id, distributed) as brought:
+        names = sorted({name for _, part in each for name in part})
+        with self._brought(storage_id, names, distributed) as brought:
             yield brought
 
     @contextlib.contextmanager
-    def _brought(self, storage_id: str, distributed: DistributedContext) -> Iterator[Path]:
+    def _brought(self, storage_id: str, names: list[str], distributed: DistributedContext) -> Iterator[Path]:
         """Yield a folder of this machine into which a checkpoint was downloaded, by one process for all."""
-        brought, error = "", None
-        if distributed.local_rank == 0:
-            try:
-                brought = tempfile.mkdtemp(prefix="checkpoint-")
-                self._fetch(storage_id, brought, self._bucket(storage_id).names(storage_id))
-            except OSError as caught:
-                error = caught
+        brought = ""
+
+        def bring() -> None:
+            nonlocal brought
+            brought = tempfile.mkdtemp(prefix="checkpoint-")
+            self._fetch(storage_id, brought, names)
+
         try:
-            path, error = distributed.broadcast_local((brought, error))
-            if error is not None:
-                raise error
+            failure = "%s %s:" % (_RESTORE_FAILURE, _LOCAL % 0)
+            act_first(distributed.broadcast_local, distributed.local_rank == 0, bring, failure)
+            path = distributed.broadcast_local(brought)
             try:
                 yield Path(path)
             finally:
@@ -294,12 +305,15 @@ class CheckpointContext:
 
         Raises:
             FileNotFoundError: there is no such checkpoint.
+            RuntimeError: another process that shares it failed.
             ValueError: there is no such mode.
         """
         distributed = self._sharing(download_mode)
-        folder = self._folder_of(storage_id)
+        folder: Path | None = None
 
         def chosen() -> list[str]:
+            nonlocal folder
+            folder = self._folder_of(storage_id)
             if folder is not None:
                 return _entries(str(folder), selector)
             names = self._bucket(storage_id).names(storage_id)

@@ -12,6 +12,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from ._agreement import described
+
 TYPE_CHECKING = False  # the real one costs the import of typing
 if TYPE_CHECKING:
     from typing import Callable, Iterator
@@ -39,6 +41,10 @@ def folder_for_parts(distributed: DistributedContext, path: Path) -> Path | None
             os.mkdir(made)
         except OSError as caught:
             error = caught
+        except BaseException as caught:
+            # The others of the machine wait for it, and it will wait for them.
+            distributed.broadcast_local(("", RuntimeError(described(caught))))
+            raise
     made, error = distributed.broadcast_local((made, error))
     if error is not None:
         raise error
@@ -55,7 +61,8 @@ def collect_parts(distributed: DistributedContext, path: Path, parts: Path | Non
     """Have all parts of other machines in rank 0's folder. All processes call it.
 
     Raises:
-        RuntimeError: two machines give different files of one name, or a file could not be read or written.
+        RuntimeError: two machines give different files of one name, or a file could not be read or written. All have
+            this error, as what is sent is received to its end.
     """
     sends = parts is not None and distributed.local_rank == 0
     senders = [rank for rank, each in enumerate(distributed.allgather(sends)) if each]
@@ -72,22 +79,35 @@ def collect_parts(distributed: DistributedContext, path: Path, parts: Path | Non
 
 def _send(distributed: DistributedContext, source: str) -> None:
     problems: list[str] = []
-    for parent, folders, files in walk(source, lambda error: problems.append(str(error))):
-        inside = os.path.relpath(parent, source)
-        for name in folders:
-            distributed.send(0, pickle.dumps(("folder", os.path.normpath(os.path.join(inside, name)))))
-        for name in files:
-            distributed.send(0, pickle.dumps(("file", os.path.normpath(os.path.join(inside, name)))))
-            try:
-                with open(os.path.join(parent, name), "rb") as file:
-                    for part in iter(lambda: file.read(PART_BYTES), b""):
-                        distributed.send(0, part)
-            except ConnectionError:
-                raise
-            except OSError as error:
-                problems.append(str(error))
-            distributed.send(0, b"")
+    try:
+        for parent, folders, files in walk(source, lambda error: problems.append(str(error))):
+            inside = os.path.relpath(parent, source)
+            for name in folders:
+                distributed.send(0, pickle.dumps(("folder", os.path.normpath(os.path.join(inside, name)))))
+            for name in files:
+                distributed.send(0, pickle.dumps(("file", os.path.normpath(os.path.join(inside, name)))))
+                _send_file(distributed, os.path.join(parent, name), problems)
+    except ConnectionError:
+        raise
+    except Exception as error:
+        problems.append(_problem(error))
     distributed.send(0, pickle.dumps(("end", "; ".join(problems))))
+
+
+def _send_file(distributed: DistributedContext, path: str, problems: list[str]) -> None:
+    try:
+        with open(path, "rb") as file:
+            for part in iter(lambda: file.read(PART_BYTES), b""):
+                distributed.send(0, part)
+    except ConnectionError:
+        raise
+    except Exception as error:
+        problems.append(_problem(error))
+    distributed.send(0, b"")
+
+
+def _problem(error: Exception) -> str:
+    return str(error) if isinstance(error, OSError) else described(error)
 
 
 def walk(
@@ -129,27 +149,28 @@ def _received(distributed: DistributedContext, rank: int, path: Path) -> list[st
                 _write(distributed, rank, path, name)
         except ConnectionError:
             raise
-        except OSError as error:
-            problems.append("%s of rank %d: %s" % (name, rank, error.strerror or error))
+        except Exception as error:
+            text = (isinstance(error, OSError) and error.strerror) or _problem(error)
+            problems.append("%s of rank %d: %s" % (name, rank, text))
 
 
 def _write(distributed: DistributedContext, rank: int, path: Path, name: str) -> None:
     """Write a file of another machine.
 
     Raises:
-        OSError: it cannot be written, or there is another one of its name; it has been received all the same.
+        Exception: it cannot be written, or there is another one of its name; it has been received all the same.
     """
     arriving, target = path / _ARRIVING, path / name
-    digest = hashlib.sha256()
     parts = iter(lambda: distributed.receive(rank), b"")
     try:
+        digest = hashlib.sha256()
         with open(str(arriving), "wb") as file:
             for part in parts:
                 digest.update(part)
                 file.write(part)
     except ConnectionError:
         raise
-    except OSError:
+    except Exception:
         for _ in parts:
             pass
         raise
