@@ -70,7 +70,7 @@ def experiment_variables(
         port: MASTER_PORT, where it is known before the launch.
     """
     spec, attempt = request.spec, request.attempt
-    if CONFIG_VARIABLE not in spec.env:
+    if not spec.env.get(CONFIG_VARIABLE):
         return {}
     found = planned_variables(
         spec.env,
@@ -96,7 +96,7 @@ def python_path(spec: JobSpec, model: str, agent: str) -> str:
 
     An experiment of Determined imports its package; one of the image or the environment would look for a master.
     """
-    libraries = f"{agent}/workbench/learner/libraries" if agent and CONFIG_VARIABLE in spec.env else ""
+    libraries = f"{agent}/workbench/learner/libraries" if agent and spec.env.get(CONFIG_VARIABLE) else ""
     return ":".join(part for part in (libraries, model, spec.env.get("PYTHONPATH", ""), agent) if part)
 
 

@@ -875,6 +875,32 @@ def test_what_code_says_of_its_experiment_is_shown_with_the_job_however_much_is_
     assert "name: valley" in described(fabric)
 
 
+NOTES = """\
+from workbench.learner.report import note
+for number in range(9):
+    note("experiment %d: begun" % number)
+    note("experiment name: try %d" % number)
+"""
+
+
+def test_notes_that_only_begin_alike_are_notes(fabric: Fabric) -> None:
+    (fabric.folder / "notes.py").write_text(NOTES)
+
+    def noted() -> list[str]:
+        lines = fabric("show", "@last").stdout.splitlines()
+        return [line.removeprefix("note").strip() for line in lines if line.startswith("note ")]
+
+    fabric("run", "-q", "--", "python3", "notes.py")
+    assert described(fabric) == []
+    assert noted()[-2:] == ["experiment 8: begun", "experiment name: try 8"]
+    assert len(noted()) == 5
+
+    # The same code, where the job is an experiment that no file describes.
+    fabric("run", "-q", "-e", 'DET_EXPERIMENT_CONFIG={"unmanaged": true}', "--", "python3", "notes.py")
+    assert described(fabric) == ["name: try 8"]
+    assert noted() == [f"experiment {number}: begun" for number in range(4, 9)]
+
+
 WARM = """\
 name: warm
 entrypoint: python3 train.py

@@ -2106,6 +2106,42 @@ def test_a_file_that_describes_the_experiment_comes_before_what_its_code_says(
     assert not (tmp_path / "report").exists()
 
 
+def test_an_array_among_the_parameters_is_a_list_and_a_secret_is_not_noted(run: Any, tmp_path: Path) -> None:
+    ran = run(
+        "from determined.experimental import core_v2\n"
+        "class Array:\n"
+        "    def item(self):\n        raise ValueError('several elements')\n"
+        "    def tolist(self):\n        return [1, 2]\n"
+        "class Other:\n"
+        "    def item(self):\n        return self\n"
+        "    def __str__(self):\n        return 'other'\n"
+        "hparams = {'sizes': Array(), 'of': Other(), 'api_key': 'a', 'key': 'b', 'hf_token': 'c', 'max_tokens': 5,\n"
+        "    'nested': [{'password': 'd', 'credentials': 'e', 'client_secret': 'f', 'depth': 3}]}\n"
+        "core_v2.init(config=core_v2.Config(hparams=hparams))\n"
+        "known = core_v2.info.trial.hparams\n"
+        "print(known['sizes'], known['of'], known['api_key'], known['nested'][0]['password'])\n",
+        DET_EXPERIMENT_CONFIG=OF_NO_FILE,
+    )
+
+    assert ran.stdout == "[1, 2] other a d\n", ran.stderr
+    assert [each["text"] for each in reported(tmp_path)] == [
+        "experiment hyperparameters: sizes=[1, 2] of=other max_tokens=5 nested=[{'depth': 3}] lr=0.5"
+    ]
+
+
+def test_a_script_that_no_file_describes_is_alone_on_its_slots(run: Any, tmp_path: Path) -> None:
+    code = (
+        "from determined.experimental import core_v2\n"
+        "core_v2.init()\n"
+        "print(core_v2.distributed.size, len(core_v2.info.slot_ids))\n"
+    )
+
+    slots = {"DET_SLOT_IDS": "[0, 1]", "DET_EXPERIMENT_CONFIG": OF_NO_FILE}
+    assert run(code, **slots).stdout == "1 2\n"
+    of_several = run(code, **slots, NUM_LEARNERS="2").stderr
+    assert "ValueError: the job has 2 learners with 2 slots each: init() needs distributed=" in of_several
+
+
 def test_older_names_of_what_the_code_says_are_one(run: Any, tmp_path: Path) -> None:
     ran = run(
         "from determined.experimental import core_v2\n"

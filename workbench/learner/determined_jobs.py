@@ -17,11 +17,23 @@ if TYPE_CHECKING:
     from typing import Any, Mapping
 
 CONFIG_VARIABLE = "DET_EXPERIMENT_CONFIG"
-"""Holds an experiment of Determined as JSON, without credentials; jobs that have it import our ``determined``."""
+"""Holds an experiment of Determined as JSON, without credentials; jobs that have it import our ``determined``.
+
+Empty it is none: whoever reads it takes that for a job of another kind.
+"""
 UNMANAGED = "unmanaged"
 """In such an experiment, as true: no file describes it, and what its code says of it by ``core_v2.Config`` counts."""
-EXPERIMENT_NOTE = "experiment "
-"""How the notes begin that say what the code of such an experiment calls it."""
+NOTED = (
+    "name",
+    "description",
+    "labels",
+    "workspace",
+    "project",
+    "external_experiment_id",
+    "external_trial_id",
+    "hyperparameters",
+)
+"""What is noted of such an experiment, as its code says it, in the order of the notes. Other data may be secret."""
 HPARAMS_VARIABLE = "DET_HPARAMS"
 SLOTS_VARIABLE = "DET_SLOT_IDS"
 """The numbers of a job's slots as JSON: its GPUs, or processes on the CPU where there is none."""
@@ -44,6 +56,11 @@ _SAVED_BYTES = 1 << 24
 
 _answers: list[str] = []
 """What this process has answered."""
+
+
+def noted_as(name: str) -> str:
+    """Return how the note of one of :data:`NOTED` begins."""
+    return "experiment %s: " % name.replace("_", " ")
 
 
 def answer_stop(answer: str) -> None:
@@ -123,7 +140,7 @@ def planned_variables(
 
 def start_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of a command that are known only as it starts; none of a job of another kind."""
-    if CONFIG_VARIABLE not in environment:
+    if not environment.get(CONFIG_VARIABLE):
         return {}
     found = {"DET_STEPS_COMPLETED": "0"}
     if "DET_AGENT_ID" not in environment:

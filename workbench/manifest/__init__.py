@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from workbench.manifest.builder.params import param_variable as param_variable
     from workbench.manifest.builder.script_options import read_script_options as read_script_options
     from workbench.manifest.builder.script_options import read_values as read_values
+    from workbench.manifest.builder.scripts_run import interpreter_of as interpreter_of
     from workbench.manifest.builder.templates import command_in as command_in
     from workbench.manifest.builder.templates import from_command as from_command
-    from workbench.manifest.builder.templates import interpreter_of as interpreter_of
     from workbench.manifest.builder.templates import template as template
     from workbench.manifest.publish.json_schema import schema as schema
 
@@ -32,7 +32,7 @@ _HOMES = {
     "command_in": "builder.templates",
     "convert": "builder.conversion",
     "from_command": "builder.templates",
-    "interpreter_of": "builder.templates",
+    "interpreter_of": "builder.scripts_run",
     "load": "builder.load",
     "load_text": "builder.load",
     "param_text": "builder.params",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from runners.shared.environment import python_path
+from workbench.controller.decide.restarts import at_host
 from workbench.errors import UsageError
-from workbench.learner.determined_jobs import CONFIG_VARIABLE
+from workbench.learner.determined_jobs import CONFIG_VARIABLE, start_variables
 from workbench.manifest import load_text
 from workbench.manifest.builder.templates import SCRIPT_BYTES_MAX
 from workbench.paths import Home
@@ -45,7 +48,6 @@ def test_the_job_of_a_script_of_the_core_api_has_an_experiment_and_a_note_says_s
 
     assert json.loads(found.loaded.spec.env[CONFIG_VARIABLE]) == {
         "name": "mine",
-        "entrypoint": "python3 train.py --fast",
         "hyperparameters": {},
         "searcher": {"name": "single"},
         "unmanaged": True,
@@ -60,18 +62,16 @@ def test_the_job_of_a_script_of_the_core_api_has_an_experiment_and_a_note_says_s
 @pytest.mark.parametrize(
     "source",
     [
-        "import determined\n",
-        "import determined as det, os\n",
-        "import determined.core\n",
-        "def main():\n    from determined import core\n",
-        "from determined import InvalidHP, get_cluster_info\nfrom determined.core import init\n",
         "import determined.experimental.core_v2 as core\n",
+        "import os, determined.experimental.core_v2\n",
         "from determined.experimental.core_v2 import Config\n",
-        # It cannot do without: what it has besides is refused by its own name.
         "from determined.experimental import client, core_v2\n",
+        "import determined as det\ndef main():\n    from determined.experimental import core_v2 as core\n",
     ],
 )
-def test_imports_of_the_core_api_are_known_wherever_they_stand(home: Home, folder: Path, source: str) -> None:
+def test_imports_of_the_second_core_api_are_known_wherever_they_stand(
+    home: Home, folder: Path, source: str
+) -> None:
     (folder / "train.py").write_text(source)
 
     assert is_of_experiment(prepared(home, "python3", "train.py"))
@@ -85,12 +85,17 @@ def test_imports_of_the_core_api_are_known_wherever_they_stand(home: Home, folde
         "from . import determined\n",
         "import determined_by_us\n",
         # Without a cluster these train locally, or talk to a master.
+        "import determined\nif determined.get_cluster_info() is None:\n    print('local')\n",
+        "try:\n    import determined.core\nexcept ImportError:\n    pass\n",
+        "from determined import core\n",
+        "from determined.experimental import *\n",
+        "from .determined.experimental import core_v2\n",
         "import determined as det\nfrom determined import pytorch\n",
         "from determined.experimental import client\n",
         "from determined.common import api\n",
-        "import determined\nthis is no Python\n",
-        "import determined\0\n",
-        "import determined\n" + "#" * SCRIPT_BYTES_MAX,
+        SECOND_CORE + "this is no Python\n",
+        SECOND_CORE + "\0\n",
+        SECOND_CORE + "#" * SCRIPT_BYTES_MAX,
     ],
 )
 def test_other_scripts_are_commands_as_any(home: Home, folder: Path, source: str) -> None:
@@ -110,7 +115,16 @@ def test_other_scripts_are_commands_as_any(home: Home, folder: Path, source: str
         ("python3 inner/train.py | tee log",),
         ("python3", "-m", "inner.train"),
         ("python3", "-m", "torch.distributed.run", "--nproc_per_node=2", "inner/train.py"),
-        ("python3", "other.py", "inner/train.py"),
+        ("torchrun", "--nproc_per_node", "2", "inner/train.py", "--data", "other.py"),
+        ("accelerate", "launch", "--num_processes", "2", "-m", "inner.train"),
+        ("python3.11", "-W", "ignore", "-um", "inner.train"),
+        ("/usr/bin/python3", "-X", "dev", "-Wignore", "--", "inner/train.py"),
+        ("env A=1 python3 inner/train.py",),
+        ("A=1 B=2 exec python3 inner/train.py",),
+        ("pip install -q x > log 2>&1 && python3 inner/train.py > other.py",),
+        ("set -e\npython3 \\\n  inner/train.py",),
+        ("if true; then python3 inner/train.py; fi",),
+        ("python3 inner/train.py; cd elsewhere",),
         ("python3", "-m", "determined.launch.torch_distributed", "--", "python3", "absent.py"),
     ],
 )
@@ -120,6 +134,47 @@ def test_the_script_is_found_in_the_command(home: Home, folder: Path, command: t
     (folder / "other.py").write_text("print(1)\n")
 
     assert is_of_experiment(prepared(home, *command))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("ruff", "check", "train.py"),
+        ("cat", "train.py"),
+        ("python3", "other.py", "train.py"),
+        ("python3", "-m", "pytest", "train.py"),
+        ("python3", "-c", "print(1)", "train.py"),
+        ("python3", "-", "train.py"),
+        ("accelerate", "config", "train.py"),
+        ("echo", "-m", "determined.launch.torch_distributed"),
+        ("python3 other.py > train.py",),
+        ("cat <<END | python3 -\npython3 train.py\nEND",),
+        ("cd inner && python3 train.py",),
+        ("(cd inner; python3 train.py)",),
+        (". ./activate; python3 train.py",),
+        ("env", "-C", "inner", "python3", "train.py"),
+    ],
+)
+def test_a_script_that_the_command_does_not_run_from_its_folder_is_not_looked_at(
+    home: Home, folder: Path, command: tuple[str, ...]
+) -> None:
+    (folder / "inner").mkdir()
+    (folder / "train.py").write_text(SECOND_CORE)
+    (folder / "other.py").write_text("print(1)\n")
+
+    assert not is_of_experiment(prepared(home, *command))
+
+
+@pytest.mark.parametrize("own", ["determined/core.py", "determined.py", "inner/determined/__init__.py"])
+def test_code_with_a_package_of_that_name_is_left_alone(home: Home, folder: Path, own: str) -> None:
+    (folder / "inner").mkdir()
+    (folder / "inner" / "train.py").write_text(SECOND_CORE)
+    (folder / own).parent.mkdir(exist_ok=True)
+    (folder / own).write_text("")
+
+    assert not is_of_experiment(prepared(home, "python3", "inner/train.py"))
+    launched = prepared(home, "python3", "-m", "determined.launch.torch_distributed", "x")
+    assert is_of_experiment(launched) == own.startswith("inner")
 
 
 @pytest.mark.parametrize(
@@ -140,27 +195,53 @@ def test_the_script_is_looked_for_in_the_code_that_is_given(home: Home, folder: 
     assert is_of_experiment(prepared(home, "python3", "train.py", code="../elsewhere"))
 
 
-@pytest.mark.parametrize(("given", "kept"), [('{"name": "mine"}', True), ("", False)])
-def test_what_the_user_says_of_the_experiment_comes_first(
-    home: Home, folder: Path, given: str, kept: bool
-) -> None:
+@pytest.mark.parametrize("given", ['{"name": "mine"}', ""])
+def test_what_the_user_says_of_the_experiment_comes_first(home: Home, folder: Path, given: str) -> None:
     (folder / "train.py").write_text(SECOND_CORE)
 
     found = prepared(home, "python3", "train.py", environment=(f"{CONFIG_VARIABLE}={given}",))
 
-    assert found.loaded.spec.env == ({CONFIG_VARIABLE: given} if kept else {})
+    assert found.loaded.spec.env == {CONFIG_VARIABLE: given}
     assert found.notes == ()
 
 
-@pytest.mark.parametrize("environment", [(), ("A=1", "B=env:")])
+def test_an_empty_variable_makes_no_experiment(home: Home, folder: Path) -> None:
+    (folder / "train.py").write_text(SECOND_CORE)
+    (folder / "startup-hook.sh").write_text("true\n")
+
+    made = prepared(home, "python3", "train.py", environment=(f"{CONFIG_VARIABLE}=",))
+    spec = made.loaded.spec
+
+    assert spec.framework.command == "python3 train.py"
+    assert made.notes == ()
+    assert "libraries" not in python_path(spec, "/code", "/agent")
+    assert at_host(replace(spec, max_restarts=1), restarts=0, draw=0.5) is not None
+    assert start_variables(spec.env) == {}
+
+
+@pytest.mark.parametrize("environment", [(), ("A=1", "B=env:"), (f"{CONFIG_VARIABLE}=",)])
 def test_the_manifest_that_is_kept_of_the_command_says_it_too(
     home: Home, folder: Path, environment: tuple[str, ...]
 ) -> None:
     (folder / "train.py").write_text(SECOND_CORE)
 
     found = prepared(home, "python3", "train.py", environment=environment).loaded
-    assert load_text(found.text, "kept", environ={}).spec.env == found.spec.env
-    assert len(found.spec.env) == len(environment) + 1
+    kept = load_text(found.text, "kept", environ={})
+    assert kept.spec.env == found.spec.env
+    assert len(found.spec.env) == max(len(environment) + (f"{CONFIG_VARIABLE}=" not in environment), 1)
+
+    (folder / "kept.yml").write_text(found.text)
+    again = prepare(RunOptions(manifest="kept.yml", runner="process"), home).loaded.spec
+    assert again.env == found.spec.env
+
+
+def test_a_long_command_is_not_repeated_in_the_variable(home: Home, folder: Path) -> None:
+    (folder / "train.py").write_text(SECOND_CORE)
+
+    found = prepared(home, "python3", "train.py", "é" * 40_000, name="märz")
+
+    assert found.loaded.spec.env[CONFIG_VARIABLE].startswith('{"name": "märz"')
+    assert len(found.loaded.spec.env[CONFIG_VARIABLE]) < 200
 
 
 def test_a_manifest_says_itself_what_its_job_is(home: Home, folder: Path) -> None:

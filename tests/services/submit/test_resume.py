@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from runners.interface import Capabilities
+from runners.shared.environment import python_path
 from tests.quick.metrics.writing import Records
 from tests.services.stored import copied, now, submitted
 from workbench.controller.runtime.secrets import read_secrets
@@ -174,6 +175,15 @@ def test_what_is_different_is_asked_for_with_where_it_is_from(store: Store, woke
     assert payload["changed"]["origins"]["params.epochs"] == "resume --set"
     assert payload["changed"]["origins"]["env.LR"] == "resume --set"
     assert detail(store, row.id).spec.params["epochs"] == 2  # until the controller begins the attempt
+
+
+def test_an_experiment_that_was_left_out_stays_left_out(store: Store) -> None:
+    row = halted(store, MANIFEST.replace('LR: "0.1"', "DET_EXPERIMENT_CONFIG: ''"))
+
+    for text in ("params.epochs=4", "env.DET_EXPERIMENT_CONFIG="):
+        spec = spec_from_json(with_overrides(detail(store, row.id), [text])["changed"]["spec"])
+        assert spec.env == {"DET_EXPERIMENT_CONFIG": ""}
+        assert "libraries" not in python_path(spec, "/code", "/agent")
 
 
 def test_what_was_changed_before_stays_changed(store: Store) -> None:

@@ -50,7 +50,7 @@ def at_host(spec: JobSpec, *, restarts: int, draw: float) -> HostRestarts | None
     Left to the controller are jobs of several learners, whose ends it compares, and those whose output decides about a
     restart.
     """
-    if spec.learners > 1 or spec.log_policies or CONFIG_VARIABLE in spec.env:
+    if spec.learners > 1 or spec.log_policies or spec.env.get(CONFIG_VARIABLE):
         return None
     if restarts >= spec.max_restarts and not spec.may_be_preempted:
         return None

@@ -651,7 +651,7 @@ class Experiments:
         )
         labels = {**spec.labels, SWEEP_LABEL: active.id.removeprefix(ID_PREFIX)}
         spec = replace(spec, labels=labels, at_most=active.at_most)
-        if CONFIG_VARIABLE in spec.env and active.config.method in HALVING and not active.has_own_lengths:
+        if spec.env.get(CONFIG_VARIABLE) and active.config.method in HALVING and not active.has_own_lengths:
             rungs = sorted(set(active.config.make_method().rungs()))
             # Of several brackets the trial's own is the one that begins where it is sent first.
             lengths = [units for units in rungs if trial.until is None or units >= trial.until]

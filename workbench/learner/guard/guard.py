@@ -247,7 +247,7 @@ class Guard:
 
     def _start_variables(self, act: str) -> dict[str, str]:
         """Return the variables of a trial of Determined that are known only when its command starts."""
-        if act == "setup" or "DET_EXPERIMENT_CONFIG" not in self._environment:
+        if act == "setup" or not self._environment.get("DET_EXPERIMENT_CONFIG"):
             return {}
         if os.path.exists(os.path.join(self._folder, "container.json")):
             return {}  # its first process finds them: what a container has made is not for the machine to follow
@@ -257,7 +257,7 @@ class Guard:
 
     def _is_complete(self) -> bool:
         """Say whether a trial of Determined that was asked to halt has ended because it had nothing left to do."""
-        if "DET_EXPERIMENT_CONFIG" not in self._environment:
+        if not self._environment.get("DET_EXPERIMENT_CONFIG"):
             return False
         from workbench.learner.determined_jobs import is_unacknowledged
 

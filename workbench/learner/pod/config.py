@@ -109,7 +109,7 @@ def own_variables(pod: PodConfig) -> dict[str, str]:
     rank = str(pod.learner - 1)
     marker = "%s/%s/%d/%d" % (launch.home, launch.job, launch.attempt, pod.learner)
     own = {"LEARNER_ID": str(pod.learner), "NODE_RANK": rank, "RANK": rank, "FABRIC_LEARNER": marker}
-    if launch.learners > 1 and CONFIG_VARIABLE in os.environ:
+    if launch.learners > 1 and os.environ.get(CONFIG_VARIABLE):
         token = str(pod.document["token"]).encode()
         # Not the token itself: with that code could tell side-cars how other learners ended.
         own[PEER_KEY_VARIABLE] = hmac.new(token, b"processes of the trial", hashlib.sha256).hexdigest()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from workbench.learner.secret_names import SECRET_NAME
 from workbench.manifest.builder.metrics import metrics_of
 from workbench.manifest.builder.params import check_param_variables
 from workbench.manifest.builder.requirements import requirement_lines
@@ -29,7 +30,7 @@ from workbench.spec import (
 )
 
 _PLACEHOLDER: Final = re.compile(r"<[^<>]{1,100}>")
-_SECRET_NAME: Final = re.compile(r"(?i)(password|passwd|secret|token|api_?key|access_?key|private_?key)")
+_SECRET_NAME: Final = re.compile(SECRET_NAME)
 _OWN_VARIABLES: Final = frozenset(
     {
         "MODEL_DIR",

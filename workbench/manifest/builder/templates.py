@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import shlex
-import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from workbench.errors import UsageError
 from workbench.learner.determined_jobs import CONFIG_VARIABLE, UNMANAGED
 from workbench.learner.texts import escaped
+from workbench.manifest.builder.scripts_run import interpreter_of, scripts_of
 from workbench.manifest.yaml.core_schema import written
 from workbench.spec import FRAMEWORKS
 
@@ -86,27 +85,12 @@ _SEVERAL: Final = """\
 ends_when: all
 """
 
-
-_INTERPRETERS: Final = {
-    ".sh": ("bash",),
-    ".bash": ("bash",),
-    ".r": ("Rscript",),
-    ".R": ("Rscript",),
-    ".jl": ("julia",),
-}
-
 SCRIPT_BYTES_MAX: Final = 1 << 18
 """A larger file is hardly a script, and reading it would make each submission slow."""
 _SCRIPTS_MAX: Final = 8
-"""So many of a command's files are looked at."""
+"""So many of a command's scripts are looked at."""
 _PACKAGE: Final = "determined"
 _SECOND_CORE: Final = "determined.experimental.core_v2"
-_OWN_PARTS: Final = (
-    "determined.core", "determined.launch", _SECOND_CORE, "determined.ClusterInfo", "determined.InvalidHP",
-    "determined.LOG_FORMAT", "determined.TrialInfo", "determined.get_cluster_info",
-)  # fmt: skip
-"""What a job has of Determined without its wheel."""
-_LAUNCHERS: Final = "determined.launch."
 
 _LIKELY_SCRIPTS: Final = ("train.py", "main.py", "run.py")
 """What training scripts are called, the likeliest first."""
@@ -148,14 +132,6 @@ def _params_text(options: Sequence[ScriptOption]) -> str:
         about = f"  # {escaped(option.help)}" if option.help else ""
         lines.append(f"  {written(option.param)}: {_scalar(option.value)}{about}")
     return "\n".join(lines)
-
-
-def interpreter_of(script: str) -> tuple[str, ...] | None:
-    """Return the command that a script's name is an argument of; None where it is not a script by its name."""
-    suffix = Path(script).suffix
-    if suffix == ".py":
-        return ("python" if shutil.which("python") or not shutil.which("python3") else "python3",)
-    return _INTERPRETERS.get(suffix)
 
 
 def command_in(folder: Path) -> str:
@@ -221,10 +197,7 @@ def as_experiment(loaded: Loaded, code: Path | None) -> tuple[Loaded, tuple[str,
     """
     spec = loaded.spec
     if CONFIG_VARIABLE in spec.env or CONFIG_VARIABLE in spec.secrets:
-        if spec.env.get(CONFIG_VARIABLE, "-"):
-            return loaded, ()
-        env = {name: value for name, value in spec.env.items() if name != CONFIG_VARIABLE}
-        return replace(loaded, spec=replace(spec, env=env)), ()
+        return loaded, ()
     found = _core_api_part(spec.framework.command, code) if code is not None and code.is_dir() else ""
     if not found:
         return loaded, ()
@@ -250,49 +223,35 @@ def _with_variable(text: str, experiment: str) -> str:
 
 
 def _experiment_text(spec: JobSpec) -> str:
-    """Return the experiment of a command. It has no metric: nobody has said by which one checkpoints are the best."""
-    config = {
-        "name": spec.name,
-        "entrypoint": spec.framework.command,
-        "hyperparameters": {},
-        "searcher": {"name": "single"},
-        UNMANAGED: True,
-    }
-    return json.dumps(config)
+    """Return the experiment of a command. It has no metric: nobody has said by which one checkpoints are the best.
+
+    Nor does it repeat the command: a variable holds so much and no more.
+    """
+    config = {"name": spec.name, "hyperparameters": {}, "searcher": {"name": "single"}, UNMANAGED: True}
+    return json.dumps(config, ensure_ascii=False)
 
 
 def _core_api_part(command: str, code: Path) -> str:
-    """Return what of a command is made for the Core API: a script of the code, or Determined's launcher."""
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        return ""
-    for before, word in itertools.pairwise(words):
-        if before == "-m" and word.startswith(_LAUNCHERS):
-            return word
-    scripts = itertools.islice(_scripts(words, code), _SCRIPTS_MAX)
-    return next((name for name, path in scripts if _is_for_core_api(path)), "")
+    """Return what of a command is made for the Core API: a script of the code, or Determined's launcher.
+
+    Nothing is where the code has a package of that name itself: it would be another one than a job's.
+    """
+    for name, path in itertools.islice(scripts_of(command, code), _SCRIPTS_MAX):
+        if path is None or _is_for_core_api(path):
+            folders = {code, path.parent} if path else {code}
+            return "" if any(map(_has_own_package, folders)) else name
+    return ""
 
 
-def _scripts(words: list[str], code: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the scripts that a command names, or the modules after ``-m``, as far as they lie in its code."""
-    root = code.absolute()
-    for before, word in itertools.pairwise(["", *words]):
-        names = [word] if word.endswith(".py") else []
-        if before == "-m":
-            module = word.replace(".", "/")
-            names = [f"{module}.py", f"{module}/__main__.py"]
-        for name in names:
-            path = Path(os.path.normpath(root / name))
-            # A word may be anything: Path.is_file() raises for one that is too long for a name.
-            if path.is_relative_to(os.path.normpath(root)) and os.path.isfile(path):  # noqa: PTH113
-                yield name, path
+def _has_own_package(folder: Path) -> bool:
+    return (folder / _PACKAGE).is_dir() or (folder / f"{_PACKAGE}.py").is_file()
 
 
 def _is_for_core_api(script: Path) -> bool:
-    """Return whether a script imports the Core API, and nothing else of Determined.
+    """Return whether a script imports ``core_v2``.
 
-    One that imports more, such as Trial classes, runs without a cluster by its own means; with ``core_v2`` it cannot.
+    Scripts that import other parts may train without a cluster, which ``get_cluster_info()`` of a job would close to
+    them; ``core_v2`` cannot.
     """
     try:
         if script.stat().st_size > SCRIPT_BYTES_MAX:
@@ -304,33 +263,20 @@ def _is_for_core_api(script: Path) -> bool:
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they are about the user's code, which is not run here
-            imported = set(_imports(ast.parse(source)))
+            return any(f"{name}.".startswith(f"{_SECOND_CORE}.") for name in _imports(ast.parse(source)))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return False
-    has_second = any(_is_within(name, _SECOND_CORE) for name in imported)
-    return has_second or (bool(imported) and all(map(_is_own, imported)))
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
-    """Yield what a script imports of Determined, with dots: ``determined``, ``determined.core.init``."""
+    """Yield what a script imports, with dots: ``determined``, ``determined.core.init``."""
     import ast  # as above
 
     for node in ast.walk(tree):
-        names: list[str] = []
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        yield from (name for name in names if name.partition(".")[0] == _PACKAGE)
-
-
-def _is_own(name: str) -> bool:
-    """Return whether a job has this without Determined's wheel."""
-    return name in (_PACKAGE, f"{_PACKAGE}.*") or any(_is_within(name, part) for part in _OWN_PARTS)
-
-
-def _is_within(name: str, part: str) -> bool:
-    return f"{name}.".startswith(f"{part}.")
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def _name_of(argv: Sequence[str]) -> str:

@@ -644,7 +644,7 @@ def _with_startup_hook(loaded: Loaded, code: Path | None) -> tuple[Loaded, tuple
     from workbench.manifest.builder.params import CONFIG_VARIABLE
 
     spec = loaded.spec
-    if CONFIG_VARIABLE not in spec.env or code is None or not (code / STARTUP_HOOK).is_file():
+    if not spec.env.get(CONFIG_VARIABLE) or code is None or not (code / STARTUP_HOOK).is_file():
         return loaded, ()
     # The shell has to outlive a stop, which its command is to see; a child does not inherit the trap.
     command = f"set -e; . ./{STARTUP_HOOK}; set +e; trap : TERM\n{spec.framework.command}"
@@ -686,7 +686,7 @@ def _pack(
         code_options,
         never=tuple(never),
         anyway=spec.code_anyway,
-        is_of_determined=CONFIG_VARIABLE in spec.env,
+        is_of_determined=bool(spec.env.get(CONFIG_VARIABLE)),
         bounds=bounds,
         progress=cancellable(code_options.progress, cancel),
     )

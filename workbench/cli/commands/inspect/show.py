@@ -12,7 +12,7 @@ from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import JobOrSearch, Json
 from workbench.formats import ago, count, duration, number, percent, size, stamp
 from workbench.job import short_id
-from workbench.learner.determined_jobs import EXPERIMENT_NOTE
+from workbench.learner.determined_jobs import CONFIG_VARIABLE, NOTED, UNMANAGED, json_object, noted_as
 from workbench.learner.texts import escaped
 from workbench.terminal.console import state_style, width
 from workbench.terminal.table import Column, fields, render
@@ -226,16 +226,33 @@ def _measured(page: JobOverview) -> Iterator[tuple[str, str]]:
     if page.progress:
         fraction = "" if page.progress.fraction is None else percent(page.progress.fraction)
         yield "progress", f"{fraction} {page.progress.text}".strip()
-    # They come as the code begins, and what is noted later must not push them out.
-    described = [note for note in page.notes if note.text.startswith(EXPERIMENT_NOTE)]
-    for note in described:
-        yield "experiment", note.text.removeprefix(EXPERIMENT_NOTE)
-    for note in [each for each in page.notes if each not in described][-SHOWN_NOTES:]:
-        yield "note", note.text
+    described, others = _notes(page)
+    for text in described:
+        yield "experiment", text
+    for text in others[-SHOWN_NOTES:]:
+        yield "note", text
     if page.checkpoints:
         newest = page.checkpoints[-1]
         step = f" (step {newest.step})" if newest.step is not None else ""
         yield "checkpoints", f"{len(page.checkpoints)}, the last {newest.path}{step}"
+
+
+def _notes(page: JobOverview) -> tuple[list[str], list[str]]:
+    """Return what the code of an experiment without a file says of it, the newest of each kind, and other notes.
+
+    The former come as the code begins, and what is noted later must not push them out.
+    """
+    config = page.detail.spec.env.get(CONFIG_VARIABLE) if page.detail else None
+    is_unmanaged = json_object(config).get(UNMANAGED) is True
+    beginnings = [noted_as(name) for name in NOTED] if is_unmanaged else []
+    newest, others = dict.fromkeys(beginnings, ""), []
+    for text in (note.text for note in page.notes):
+        beginning = next(filter(text.startswith, beginnings), None)
+        if beginning is None:
+            others.append(text)
+        else:
+            newest[beginning] = text
+    return [text.partition(" ")[2] for text in newest.values() if text], others
 
 
 def _where(page: JobOverview) -> Iterator[tuple[str, str]]:

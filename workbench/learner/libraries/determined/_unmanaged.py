@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 from workbench.learner.determined_jobs import (
     CONFIG_VARIABLE,
-    EXPERIMENT_NOTE,
     HPARAMS_VARIABLE,
+    NOTED,
     UNMANAGED,
     json_object,
+    noted_as,
 )
 from workbench.learner.report import note
+from workbench.learner.secret_names import SECRET_NAME
 
 TYPE_CHECKING = False  # the real one costs the import of typing
 if TYPE_CHECKING:
@@ -22,16 +25,10 @@ if TYPE_CHECKING:
 
 KEYS = ("name", "description", "labels", "workspace", "project", "data", "searcher")
 """Attributes of a ``UnmanagedConfig`` that are keys of an experiment, too."""
-NOTED = (
-    "name",
-    "description",
-    "labels",
-    "workspace",
-    "project",
-    "external_experiment_id",
-    "external_trial_id",
-)
-"""Those that people look for. What is in ``data`` may be secret."""
+
+_SECRET = re.compile(r"%s|(?i:passphrase|credential|(?:^|[^a-z])keys?$)" % SECRET_NAME)
+_OF_TEXT = re.compile(r"(?i)tokens|tokeni[sz]")
+"""What a model reads is named like that, and is no secret."""
 
 
 def is_unmanaged() -> bool:
@@ -55,17 +52,35 @@ def take_config(config: UnmanagedConfig) -> None:
 
 
 def note_config(config: UnmanagedConfig, hparams: Mapping[str, Any]) -> None:
-    """Note what the code says of its experiment, and the hyperparameters that count."""
-    for name in NOTED:
-        value = getattr(config, name)
+    """Note what the code says of its experiment, and the hyperparameters that count, but no secrets among them."""
+    said: dict[str, Any] = {name: getattr(config, name, None) for name in NOTED}
+    said["hyperparameters"] = " ".join("%s=%s" % item for item in _without_secrets(hparams).items())
+    for name, value in said.items():
         if value:
             text = value if isinstance(value, str) else ", ".join(map(str, value))
-            note("%s%s: %s" % (EXPERIMENT_NOTE, name.replace("_", " "), text))
-    if hparams:
-        text = " ".join("%s=%s" % item for item in hparams.items())
-        note("%shyperparameters: %s" % (EXPERIMENT_NOTE, text))
+            note(noted_as(name) + text)
+
+
+def _without_secrets(value: Any) -> Any:
+    """Return a value of JSON without what is a secret by its name, however deep."""
+    if isinstance(value, list):
+        return [_without_secrets(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: _without_secrets(each) for name, each in value.items() if not _is_secret(name)}
+
+
+def _is_secret(name: str) -> bool:
+    return bool(_SECRET.search(_OF_TEXT.sub("", name)))
 
 
 def _plain(value: Any) -> Any:
-    """Return a number of another library as one of Python's; what is none as a text."""
-    return value.item() if hasattr(value, "item") else str(value)
+    """Return a number of another library, or an array, as Python's; what is neither as a text."""
+    for method in ("item", "tolist"):
+        try:
+            found = getattr(value, method)()
+        except Exception:  # each library has its own for an array of several elements
+            continue
+        if type(found) is not type(value):
+            return found
+    return str(value)

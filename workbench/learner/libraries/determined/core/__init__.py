@@ -19,6 +19,7 @@ from .._info import (  # noqa: TID252
     get_cluster_info,
     outlive_the_request_to_stop,
 )
+from .._unmanaged import is_unmanaged  # noqa: TID252
 from ._checkpoint import CheckpointContext, DownloadMode
 from ._distributed import DistributedContext, DummyDistributedContext, alone
 from ._searcher import SearcherContext, SearcherMode, SearcherOperation, Unit, unit_of
@@ -248,7 +249,7 @@ def init(
     preempt_mode, tensorboard_mode = PreemptMode(preempt_mode), TensorboardMode(tensorboard_mode)
     storage = storage_of(checkpoint_storage)
     info = get_cluster_info()
-    if distributed is None and info is not None and info.has_several:
+    if distributed is None and info is not None and info.has_several and not _is_alone(info):
         raise ValueError(
             "the job has %s: init() needs distributed=, the DistributedContext of this process"
             % _size_of(info)
@@ -256,6 +257,11 @@ def init(
     outlive_the_request_to_stop()
     _print_stack_at_sigusr1()
     return CoreContext(distributed, preempt_mode, storage, tensorboard_mode)
+
+
+def _is_alone(info: ClusterInfo) -> bool:
+    """Return whether a process that says nothing is all of the trial: no launcher is asked for, nor a file's slots."""
+    return len(info.container_addrs) == 1 and is_unmanaged()
 
 
 def _size_of(info: ClusterInfo) -> str:
