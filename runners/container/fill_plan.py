@@ -63,10 +63,14 @@ class PlanValues:
         return document
 
     def _completed(self, entry: str) -> str:
-        """Return a variable with what the image sets under its name, where that goes on behind what the job sets."""
+        """Return a variable with what the image sets under its name, where that goes on behind what the job sets.
+
+        An environment of ``requirements:`` is built without the image's PYTHONPATH, which would come before it.
+        """
         if entry.startswith("PATH="):
             return entry.replace(CHOSEN, path_of(self.image))
-        own = python_path_of(self.image) if entry.startswith("PYTHONPATH=") else ""
+        is_wanted = entry.startswith("PYTHONPATH=") and self.environment is None
+        own = python_path_of(self.image) if is_wanted else ""
         return f"{entry}:{own}" if own else entry
 
     def _source(self, mount: Mapping[str, Any]) -> str:

@@ -480,9 +480,11 @@ def _environment(request: LaunchRequest, run_as: str) -> dict[str, str]:
     variables |= seed_and_params(spec, variables)
     variables |= _promises(request)
     variables |= experiment_variables(request, config.MODEL, resources_type="k8s-job", port=PORT)
-    # The pod's first process sets PYTHONPATH of it, with what the image has behind it.
+    python = python_path(spec, config.MODEL, config.AGENT)
     variables.pop("PYTHONPATH", None)
-    variables["FABRIC_PYTHONPATH"] = python_path(spec, config.MODEL, config.AGENT)
+    # Of the second one the pod's first process makes PYTHONPATH, with what the image has behind it: that would come
+    # before an environment of requirements, which is built without it.
+    variables["PYTHONPATH" if spec.python == "requirements" else "FABRIC_PYTHONPATH"] = python
     return variables
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from tests.containers.index import make_wheel
 from tests.kubernetes.jobs import Pods
-from tests.support.pod_images import BUSYBOX, DEBIAN, OWN_PYTHONPATH, PIP
+from tests.support.pod_images import BUSYBOX, DEBIAN, PIP
 
 SAYS = "import fabric_sample, sys; print(fabric_sample.VERSION, sys.prefix)"
 WANTED = ("--set", "python=requirements", "--set", 'requirements=["fabric_sample==1.0"]')
-PYTHONPATH = f"/job/model-code:/.fabric/journal/agent:{OWN_PYTHONPATH}"
-"""The code, the agent, and behind them what the image sets."""
+PYTHONPATH = "/job/model-code:/.fabric/journal/agent"
+"""The code and the agent: what the image sets would come before the environment of requirements."""
 FROM_CODE = ("--set", "env.PIP_NO_INDEX=1", "--set", "env.PIP_FIND_LINKS=/job/model-code")
 
 

@@ -2115,8 +2115,8 @@ def test_an_array_among_the_parameters_is_a_list_and_a_secret_is_not_noted(run: 
         "class Other:\n"
         "    def item(self):\n        return self\n"
         "    def __str__(self):\n        return 'other'\n"
-        "hparams = {'sizes': Array(), 'of': Other(), 'api_key': 'a', 'key': 'b', 'hf_token': 'c', 'max_tokens': 5,\n"
-        "    'nested': [{'password': 'd', 'credentials': 'e', 'client_secret': 'f', 'depth': 3}]}\n"
+        "hparams = {'sizes': Array(), 'of': Other(), 'api_key': 'a', 'key': 'b', 'hf_tokens': 'c', 'awsKey': 'd',\n"
+        "    'max_tokens': 5, 'nested': [{'password': 'd', 'credentials': 'e', 'client_secret': 'f', 'depth': 3}]}\n"
         "core_v2.init(config=core_v2.Config(hparams=hparams))\n"
         "known = core_v2.info.trial.hparams\n"
         "print(known['sizes'], known['of'], known['api_key'], known['nested'][0]['password'])\n",
@@ -2138,6 +2138,8 @@ def test_a_script_that_no_file_describes_is_alone_on_its_slots(run: Any, tmp_pat
 
     slots = {"DET_SLOT_IDS": "[0, 1]", "DET_EXPERIMENT_CONFIG": OF_NO_FILE}
     assert run(code, **slots).stdout == "1 2\n"
+    of_launcher = run(code, **slots, WORLD_SIZE="2").stderr
+    assert "ValueError: the job has 2 slots: init() needs distributed=" in of_launcher
     of_several = run(code, **slots, NUM_LEARNERS="2").stderr
     assert "ValueError: the job has 2 learners with 2 slots each: init() needs distributed=" in of_several
 

@@ -9,7 +9,6 @@ import shutil
 import struct
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -356,42 +355,43 @@ def started(
 
 
 @pytest.mark.parametrize(
-    ("seconds_after", "is_claimed", "named"),
+    ("is_before", "is_claimed", "named"),
     [
-        (90, False, f"{ANNA}@box's job training-x has 2 GPUs"),
-        (30, False, ""),
-        (90, True, ""),
+        (False, False, f"{ANNA}@box's job training-x has 2 GPUs"),
+        (True, False, ""),
+        (False, True, ""),
     ],
-    ids=["an older fabric since then", "an older fabric at the same time", "one in its turn"],
+    ids=["an older fabric since then", "an older fabric before", "one in its turn"],
 )
 def test_who_takes_gpus_out_of_turn_is_named_to_the_first_that_waits(
-    folder: str, seconds_after: float, is_claimed: bool, named: str
+    folder: str, monkeypatch: pytest.MonkeyPatch, is_before: bool, is_claimed: bool, named: str
 ) -> None:
     queue = HostQueue()
-    slots = [{"uuid": f"GPU-{number}", "memory_bytes": 1} for number in range(3)]
+    slots = [{"uuid": f"GPU-{number}", "memory_bytes": 1, "holder": "x"} for number in range(3)]
     waiting = [{"job": job, "gpus": 3, "each": 1} for job in ("first", "second")]
-    queue.line_up(folder, [{**one, "holder": "x"} for one in slots], HOME, waiting, [])
     text = json.dumps({"owner": f"{ANNA}@box", "job": "training-x"})
+
+    def look() -> dict[str, dict[str, Any]]:
+        return queue.line_up(folder, slots, HOME, waiting, [])
 
     def take() -> None:
         for number in range(2):
             if is_claimed:
                 assert leases.take([f"GPU-{number}"], folder, text) is not None
-                claim = f"{folder}/holder-GPU-{number}-{ANNA}"
-                os.utime(claim, (time.time() + seconds_after, time.time() + seconds_after))
                 continue
             descriptor = os.open(f"{folder}/GPU-{number}", os.O_RDWR | os.O_CREAT, 0o666)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             os.write(descriptor, text.encode())
-            at = time.time() + seconds_after
-            os.utime(descriptor, (at, at))
 
-    held = [{**one, "holder": "x"} if number < 2 else one for number, one in enumerate(slots)]
+    if not is_before:
+        look()
     with a_process(take, ANNA):
-        first_look, turns = (queue.line_up(folder, held, HOME, waiting, []) for _ in range(2))
+        just_taken = look()
+        monkeypatch.setattr(host_line, "STEADY_SECONDS", 0.0)
+        turns = look()
     queue.close()
 
-    assert first_look["first"]["out_of_turn"] == "", "it may be a lease that is let go at this moment"
+    assert just_taken["first"]["out_of_turn"] == "", "it may be a lease that is let go at this moment"
     assert [turns[job]["out_of_turn"] for job in ("first", "second")] == [named, ""]
     reason = HostTurn.from_host(turns["first"], 0).reason(3, now_us=0)
     assert (f"; {named} out of turn: an older fabric" in reason) == bool(named)

@@ -120,6 +120,7 @@ def test_other_scripts_are_commands_as_any(home: Home, folder: Path, source: str
         ("python3.11", "-W", "ignore", "-um", "inner.train"),
         ("/usr/bin/python3", "-X", "dev", "-Wignore", "--", "inner/train.py"),
         ("env A=1 python3 inner/train.py",),
+        ("/usr/bin/env", "python3", "inner/train.py"),
         ("A=1 B=2 exec python3 inner/train.py",),
         ("pip install -q x > log 2>&1 && python3 inner/train.py > other.py",),
         ("set -e\npython3 \\\n  inner/train.py",),
@@ -165,7 +166,7 @@ def test_a_script_that_the_command_does_not_run_from_its_folder_is_not_looked_at
     assert not is_of_experiment(prepared(home, *command))
 
 
-@pytest.mark.parametrize("own", ["determined/core.py", "determined.py", "inner/determined/__init__.py"])
+@pytest.mark.parametrize("own", ["determined/__init__.py", "determined.py", "inner/determined/__init__.py"])
 def test_code_with_a_package_of_that_name_is_left_alone(home: Home, folder: Path, own: str) -> None:
     (folder / "inner").mkdir()
     (folder / "inner" / "train.py").write_text(SECOND_CORE)
@@ -175,6 +176,14 @@ def test_code_with_a_package_of_that_name_is_left_alone(home: Home, folder: Path
     assert not is_of_experiment(prepared(home, "python3", "inner/train.py"))
     launched = prepared(home, "python3", "-m", "determined.launch.torch_distributed", "x")
     assert is_of_experiment(launched) == own.startswith("inner")
+
+
+def test_a_folder_of_experiments_is_no_package(home: Home, folder: Path) -> None:
+    (folder / "determined").mkdir()
+    (folder / "determined" / "const.yaml").write_text("name: const\n")
+    (folder / "train.py").write_text(SECOND_CORE)
+
+    assert is_of_experiment(prepared(home, "python3", "train.py"))
 
 
 @pytest.mark.parametrize(

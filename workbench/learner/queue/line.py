@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from workbench.learner.platform import lease_holders
 from workbench.learner.platform.system import now_us, user_name
@@ -37,9 +37,8 @@ OFFER_SECONDS = 60.0
 FREED_SECONDS = 5.0
 """So long after a job has ended for another one nobody else is asked to."""
 
-OUT_OF_TURN_SECONDS = 60.0
-"""A lease is taken out of turn where it is younger than the entry of the first that waits by so much: an older fabric
-writes its text again once its learners have started."""
+STEADY_SECONDS = 1.0
+"""So long a lease must have been seen without a claim: one that is taken, or let go, has none for an instant."""
 
 _NAME_LIMIT = 64
 
@@ -60,8 +59,8 @@ class HostQueue:
         """Since when which attempt is to end for which job of this home."""
         self._ended: Dict[str, float] = {}
         """When an attempt was last seen to have ended for a job of this home."""
-        self._out_of_turn: Dict[order.Key, str] = {}
-        """Who was seen to have taken GPUs out of turn, at the last look, by who waits."""
+        self._unclaimed: Dict[order.Key, Dict[str, Optional[float]]] = {}
+        """Since when leases without a claim are seen while an entry is the first that waits; None: since before."""
 
     @property
     def heeds_weights(self) -> bool:
@@ -253,15 +252,16 @@ class HostQueue:
         endings = endings_of(holdings)
         found = order.turns(entries, gpus, set(self._passed), policy, held, user_name, endings)
         found = order.with_times(found, entries, endings)
-        before, self._out_of_turn = self._out_of_turn, {}
+        looked, self._unclaimed = self._unclaimed, {}
         for entry in entries:
-            taken_by = out_of_turn(holdings, slots, entry) if found[entry.key].lacks else ""
-            if not taken_by:
-                continue
-            self._out_of_turn[entry.key] = taken_by
-            # What is taken or let go at this moment has no claim, or no lease, for an instant.
-            if before.get(entry.key) == taken_by:
-                found[entry.key] = found[entry.key]._replace(out_of_turn=taken_by)
+            if found[entry.key].lacks:
+                unclaimed = unclaimed_gpus(holdings, slots, entry)
+                seen = looked.get(entry.key)
+                since = {uuid: None if seen is None else seen.get(uuid, now) for uuid in unclaimed}
+                self._unclaimed[entry.key] = since
+                taken = (uuid for uuid, at in since.items() if at is not None and now - at >= STEADY_SECONDS)
+                by_whom = holders_of(unclaimed[uuid] for uuid in taken)
+                found[entry.key] = found[entry.key]._replace(out_of_turn=by_whom)
         if is_drained():
             why = f"the host is to be empty, by {DRAIN_FILE}"
             found = {
@@ -339,26 +339,29 @@ def endings_of(holdings: Mapping[str, lease_holders.Holding]) -> List[order.Endi
     return found
 
 
-def out_of_turn(
+def unclaimed_gpus(
     holdings: Mapping[str, lease_holders.Holding], slots: Sequence[Mapping[str, Any]], entry: QueueEntry
-) -> str:
-    """Name who has taken GPUs since this entry waits, and is not in the order; empty where nobody has.
+) -> Dict[str, lease_holders.Holding]:
+    """Return the GPUs that this entry could use, and that somebody holds who is not in the order.
 
     Whoever knows the order claims what it takes. An older fabric does not, nor does one at a host without Python, nor a
-    program that locks the file. The text of such a lease is anybody's: it counts where the kernel names the person.
+    program that locks the file.
     """
     usable = {str(slot["uuid"]) for slot in allocation.usable_gpus(slots, entry.each)}
-    earliest_us = entry.since_us + int(OUT_OF_TURN_SECONDS * 1e6)
+    return {
+        uuid: holding
+        for uuid, holding in holdings.items()
+        if uuid in usable and not holding.is_claimed and len(holding.people) < 2
+    }
+
+
+def holders_of(holdings: Iterable[lease_holders.Holding]) -> str:
+    """Say who holds how many GPUs without a claim.
+
+    The text of such a lease is anybody's, so it counts where the kernel names the person.
+    """
     found: Dict[str, int] = {}
-    for uuid, holding in holdings.items():
-        is_unknown_to_order = not holding.is_claimed and len(holding.people) < 2
-        if (
-            uuid not in usable
-            or not is_unknown_to_order
-            or holding.since_us is None
-            or holding.since_us <= earliest_us
-        ):
-            continue
+    for holding in holdings:
         owner, job = (_one_line(holding.document.get(key)) for key in ("owner", "job"))
         holder = (f"{owner}'s job {job}" if job else owner) if holding.people and owner else "somebody"
         found[holder] = found.get(holder, 0) + 1

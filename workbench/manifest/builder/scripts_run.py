@@ -105,7 +105,7 @@ def _simple_commands(command: str) -> Iterator[list[str]]:
 def _without_prefixes(words: Sequence[str]) -> list[str]:
     """Return a command without the variables that it is given, and without what only starts another one."""
     rest = list(words)
-    while rest and (rest[0] in _BEFORE_A_COMMAND or _ASSIGNMENT.match(rest[0])):
+    while rest and (rest[0].rpartition("/")[2] in _BEFORE_A_COMMAND or _ASSIGNMENT.match(rest[0])):
         del rest[0]
     return rest
 

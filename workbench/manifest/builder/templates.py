@@ -244,7 +244,8 @@ def _core_api_part(command: str, code: Path) -> str:
 
 
 def _has_own_package(folder: Path) -> bool:
-    return (folder / _PACKAGE).is_dir() or (folder / f"{_PACKAGE}.py").is_file()
+    # A folder without the first one is no package that would come before another one: it may hold experiments.
+    return any((folder / name).is_file() for name in (f"{_PACKAGE}/__init__.py", f"{_PACKAGE}.py"))
 
 
 def _is_for_core_api(script: Path) -> bool:

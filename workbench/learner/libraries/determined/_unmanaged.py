@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 KEYS = ("name", "description", "labels", "workspace", "project", "data", "searcher")
 """Attributes of a ``UnmanagedConfig`` that are keys of an experiment, too."""
 
-_SECRET = re.compile(r"%s|(?i:passphrase|credential|(?:^|[^a-z])keys?$)" % SECRET_NAME)
-_OF_TEXT = re.compile(r"(?i)tokens|tokeni[sz]")
+_SECRET = re.compile(r"%s|(?i:passphrase|credential|pwd|(?:^|[^a-z])keys?$)|[a-z]Key$" % SECRET_NAME)
+_OF_TEXT = re.compile(r"(?i)(?:max|min|num|n|total)_(?:\w+_)?tokens|tokeni[sz]\w*")
 """What a model reads is named like that, and is no secret."""
 
 

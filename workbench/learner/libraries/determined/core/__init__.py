@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import os
 import signal
 import sys
 import threading
@@ -260,8 +261,12 @@ def init(
 
 
 def _is_alone(info: ClusterInfo) -> bool:
-    """Return whether a process that says nothing is all of the trial: no launcher is asked for, nor a file's slots."""
-    return len(info.container_addrs) == 1 and is_unmanaged()
+    """Return whether a process that says nothing is all of the trial: no launcher has started it, no file gives slots.
+
+    Launchers set ``WORLD_SIZE`` to the number of processes that they start; a job's is that of its learners.
+    """
+    is_launched = os.environ.get("WORLD_SIZE", "1") != "1"
+    return len(info.container_addrs) == 1 and is_unmanaged() and not is_launched
 
 
 def _size_of(info: ClusterInfo) -> str:

@@ -195,8 +195,11 @@ class CheckpointContext:
             if distributed.cross_size > 1:
                 collect_parts(distributed, path, parts)
         except BaseException as failure:
-            # Rank 0 may keep it where another one is interrupted by now; where rank 0 is gone, nobody keeps it.
-            if distributed.rank == 0 or isinstance(failure, ConnectionError):
+            # Rank 0 may keep it where another one is interrupted by now; where rank 0 is gone, nobody keeps it. On its
+            # own machine that is certain: from another one the connection may be what is gone.
+            if distributed.rank == 0 or (
+                isinstance(failure, ConnectionError) and distributed.cross_rank == 0
+            ):
                 shutil.rmtree(str(path), ignore_errors=True)
             raise
         finally:
