@@ -1,4 +1,7 @@
-"""Which limits an engine raises is found out rightly whoever is killed meanwhile; the engine is one in memory."""
+"""Which limits an engine raises is found out rightly whoever is killed meanwhile, and what an image sets is kept.
+
+The engine is one in memory.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from runners.container.engine import Engine
 from runners.container.fill_plan import PlanValues
 from runners.container.launch import ContainerLaunch
 from runners.container.limits import Limits
+from runners.container.requirements import ImageEnvironment
 from runners.container.runner import ContainerRunner
 from runners.interface import LaunchPlan
 from runners.shared.agents import PythonAgent
@@ -168,3 +172,16 @@ def test_limits_stay_unknown_where_no_container_of_the_image_starts(
 
     assert limits.known() is None
     assert engine.containers_here == {}
+
+
+@pytest.mark.parametrize(("environment", "behind"), [(None, ":/app"), (ImageEnvironment("key", "/env"), "")])
+def test_the_paths_of_an_image_do_not_come_before_an_environment_of_requirements(
+    host: LocalHost, runner: ContainerRunner, environment: ImageEnvironment | None, behind: str
+) -> None:
+    planned = runner.plan(request_of("true", home=HOME, image="image")).learners[0].native["container"]
+    agent = PythonAgent("/nowhere/agent.pyz", "/nowhere/agent", "python3")
+    image = {"Config": {"Env": ["PYTHONPATH=/app"]}}
+
+    document = PlanValues(MemoryEngine(host), agent, image, environment).prepared(planned, ())
+
+    assert f"PYTHONPATH=/job/model-code:/.fabric/agent.pyz{behind}" in document["Env"]
