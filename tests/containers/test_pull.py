@@ -43,7 +43,10 @@ def test_an_image_is_pulled_with_our_login_counted_in_bytes_and_goes_on_record(
     subprocess.run(["docker", "rmi", "fabric-test/pulled"], check=True, capture_output=True)
     assert job.output() == b"ran\n"
     assert any(f"pulls {registry.image}" in text for _, text in job.progress.lines)
-    assert environment["image"]["digests"][0].startswith(f"{registry.address}/team/image@sha256:")
+    # An image has those of all registries from which it was pulled, at this moment by other tests, too.
+    assert any(
+        one.startswith(f"{registry.address}/team/image@sha256:") for one in environment["image"]["digests"]
+    )
     assert again == first
     assert always > again
 
