@@ -480,11 +480,11 @@ def _environment(request: LaunchRequest, run_as: str) -> dict[str, str]:
     variables |= seed_and_params(spec, variables)
     variables |= _promises(request)
     variables |= experiment_variables(request, config.MODEL, resources_type="k8s-job", port=PORT)
-    python = python_path(spec, config.MODEL, config.AGENT)
+    # From FABRIC_PYTHONPATH the pod's first process makes PYTHONPATH, with the image's own behind it. That would come
+    # before an environment of requirements, which is built without it: such a job hides it.
     variables.pop("PYTHONPATH", None)
-    # Of the second one the pod's first process makes PYTHONPATH, with what the image has behind it: that would come
-    # before an environment of requirements, which is built without it.
-    variables["PYTHONPATH" if spec.python == "requirements" else "FABRIC_PYTHONPATH"] = python
+    name = "PYTHONPATH" if spec.python == "requirements" else "FABRIC_PYTHONPATH"
+    variables[name] = python_path(spec, config.MODEL, config.AGENT)
     return variables
 
 

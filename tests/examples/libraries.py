@@ -31,15 +31,12 @@ from transformers import GPT2LMHeadModel, Trainer
 
 def environment_folder() -> Path:
     """Return where the environment is, or would be."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    digest = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]
-    return cache / "fabric-tests" / f"libraries-{digest}"
+    return _folder_of("libraries", REQUIREMENTS)
 
 
 def wheel_folder() -> Path:
     """Return where the environment with Determined's wheel is, or would be."""
-    digest = hashlib.sha256(WHEEL_REQUIREMENTS.read_bytes() + REQUIREMENTS.read_bytes()).hexdigest()[:12]
-    return environment_folder().with_name(f"determined-{digest}")
+    return _folder_of("determined", WHEEL_REQUIREMENTS, REQUIREMENTS)
 
 
 def is_made(folder: Path) -> bool:
@@ -55,11 +52,8 @@ def make_environment() -> Path:
     """
 
     def fill(folder: Path) -> None:
-        python = str(folder / "bin" / "python")
-        # Compiled is what gets imported, below: pip would compile all of it, which takes as long as the rest.
-        install = ["-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check"]
-        subprocess.run([python, *install, "-r", str(REQUIREMENTS)], check=True)
-        subprocess.run([python, "-c", _IMPORTS], check=True, env={**os.environ, "KERAS_BACKEND": "torch"})
+        _install(folder, "-r", str(REQUIREMENTS))
+        _run(folder, "-c", _IMPORTS, KERAS_BACKEND="torch")
 
     return _made(environment_folder(), fill)
 
@@ -73,19 +67,16 @@ def make_wheel_environment() -> Path:
     libraries = make_environment()
 
     def fill(folder: Path) -> None:
-        python = str(folder / "bin" / "python")
-        install = ["-m", "pip", "install", "-q", "--no-deps", "--disable-pip-version-check"]
-        subprocess.run([python, *install, "-r", str(WHEEL_REQUIREMENTS)], check=True)
+        _install(folder, "--no-deps", "-r", str(WHEEL_REQUIREMENTS))
         _link(libraries, folder)
-        subprocess.run([python, "-c", "import requests, ruamel.yaml, torch"], check=True)
+        _run(folder, "-c", "import requests, ruamel.yaml, torch")
 
     return _made(wheel_folder(), fill)
 
 
 def tensorflow_folder() -> Path:
     """Return where the environment with Determined's wheel and TensorFlow is, or would be."""
-    texts = TENSORFLOW_REQUIREMENTS.read_bytes() + WHEEL_REQUIREMENTS.read_bytes()
-    return environment_folder().with_name(f"tensorflow-{hashlib.sha256(texts).hexdigest()[:12]}")
+    return _folder_of("tensorflow", TENSORFLOW_REQUIREMENTS, WHEEL_REQUIREMENTS)
 
 
 def make_tensorflow_environment(folder: Path) -> Path:
@@ -96,19 +87,16 @@ def make_tensorflow_environment(folder: Path) -> Path:
     """
 
     def fill(folder: Path) -> None:
-        python = str(folder / "bin" / "python")
-        install = ["-m", "pip", "install", "-q", "--no-deps", "--no-compile", "--disable-pip-version-check"]
         for file in (TENSORFLOW_REQUIREMENTS, WHEEL_REQUIREMENTS):
-            subprocess.run([python, *install, "-r", str(file)], check=True)
-        subprocess.run([python, "-c", "import psutil, requests, ruamel.yaml, tensorflow"], check=True)
+            _install(folder, "--no-deps", "-r", str(file))
+        _run(folder, "-c", "import psutil, requests, ruamel.yaml, tensorflow")
 
     return _made(folder, fill)
 
 
 def whole_wheel_folder() -> Path:
     """Return where the environment with Determined's wheel and all its requirements is, or would be."""
-    digest = hashlib.sha256(WHOLE_WHEEL_REQUIREMENTS.read_bytes()).hexdigest()[:12]
-    return environment_folder().with_name(f"whole-wheel-{digest}")
+    return _folder_of("whole-wheel", WHOLE_WHEEL_REQUIREMENTS)
 
 
 def make_whole_wheel_environment(folder: Path) -> Path:
@@ -119,19 +107,16 @@ def make_whole_wheel_environment(folder: Path) -> Path:
     """
 
     def fill(folder: Path) -> None:
-        python = str(folder / "bin" / "python")
-        install = ["-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check"]
-        subprocess.run([python, *install, "-r", str(WHOLE_WHEEL_REQUIREMENTS)], check=True)
-        subprocess.run([python, "-m", "pip", "-q", "--disable-pip-version-check", "check"], check=True)
-        subprocess.run([python, "-c", "import google.cloud.storage, torch"], check=True)
+        _install(folder, "-r", str(WHOLE_WHEEL_REQUIREMENTS))
+        _run(folder, "-m", "pip", "-q", "check")
+        _run(folder, "-c", "import google.cloud.storage, torch")
 
     return _made(folder, fill)
 
 
 def deepspeed_folder() -> Path:
     """Return where the environment with DeepSpeed beside that wheel is, or would be."""
-    texts = DEEPSPEED_REQUIREMENTS.read_bytes() + WHOLE_WHEEL_REQUIREMENTS.read_bytes()
-    return environment_folder().with_name(f"deepspeed-{hashlib.sha256(texts).hexdigest()[:12]}")
+    return _folder_of("deepspeed", DEEPSPEED_REQUIREMENTS, WHOLE_WHEEL_REQUIREMENTS)
 
 
 def make_deepspeed_environment(folder: Path, whole_wheel: Path) -> Path:
@@ -143,16 +128,30 @@ def make_deepspeed_environment(folder: Path, whole_wheel: Path) -> Path:
     make_whole_wheel_environment(whole_wheel)
 
     def fill(folder: Path) -> None:
-        python = str(folder / "bin" / "python")
         _link(whole_wheel, folder)
-        install = ["-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check"]
-        subprocess.run([python, *install, "setuptools", "wheel"], check=True)
+        _install(folder, "setuptools", "wheel")
         # Its build looks for torch, which is there; what it could compile then is compiled where it is needed.
-        build = ["--no-build-isolation", "-r", str(DEEPSPEED_REQUIREMENTS)]
-        subprocess.run([python, *install, *build], check=True, env={**os.environ, "DS_BUILD_OPS": "0"})
-        subprocess.run([python, "-c", "import deepspeed"], check=True)
+        _install(folder, "--no-build-isolation", "-r", str(DEEPSPEED_REQUIREMENTS), DS_BUILD_OPS="0")
+        _run(folder, "-c", "import deepspeed")
 
     return _made(folder, fill)
+
+
+def _folder_of(name: str, *requirements: Path) -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in requirements)).hexdigest()[:12]
+    return cache / "fabric-tests" / f"{name}-{digest}"
+
+
+def _install(folder: Path, *arguments: str, **variables: str) -> None:
+    # Compiled is what gets imported afterwards: pip would compile all of it, which takes as long as the rest.
+    options = ("-q", "--no-compile", "--disable-pip-version-check")
+    _run(folder, "-m", "pip", "install", *options, *arguments, **variables)
+
+
+def _run(folder: Path, *arguments: str, **variables: str) -> None:
+    """Run an environment's Python."""
+    subprocess.run([str(folder / "bin" / "python"), *arguments], check=True, env={**os.environ, **variables})
 
 
 def _link(libraries: Path, folder: Path) -> None:

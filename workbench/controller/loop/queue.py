@@ -577,6 +577,7 @@ class HostLine:
     def answered(self, found: CapacityMeasured, now: float) -> None:
         """Take over what the host said."""
         self.lined_up, self.turns = found.lined_up, found.turns
+        # Who holds GPUs out of turn changes no more often than other holders do.
         is_shared = any(
             turn.of > len(found.turns) or turn.limit or turn.preempts for turn in found.turns.values()
         )

@@ -59,7 +59,7 @@ class HostQueue:
         """Since when which attempt is to end for which job of this home."""
         self._ended: Dict[str, float] = {}
         """When an attempt was last seen to have ended for a job of this home."""
-        self._unclaimed: Dict[order.Key, Dict[str, Optional[float]]] = {}
+        self._unclaimed: Dict[order.Key, Optional[Dict[str, Optional[float]]]] = {}
         """Since when leases without a claim are seen while an entry is the first that waits; None: since before."""
 
     @property
@@ -252,16 +252,11 @@ class HostQueue:
         endings = endings_of(holdings)
         found = order.turns(entries, gpus, set(self._passed), policy, held, user_name, endings)
         found = order.with_times(found, entries, endings)
-        looked, self._unclaimed = self._unclaimed, {}
-        for entry in entries:
-            if found[entry.key].lacks:
-                unclaimed = unclaimed_gpus(holdings, slots, entry)
-                seen = looked.get(entry.key)
-                since = {uuid: None if seen is None else seen.get(uuid, now) for uuid in unclaimed}
-                self._unclaimed[entry.key] = since
-                taken = (uuid for uuid, at in since.items() if at is not None and now - at >= STEADY_SECONDS)
-                by_whom = holders_of(unclaimed[uuid] for uuid in taken)
-                found[entry.key] = found[entry.key]._replace(out_of_turn=by_whom)
+        first = [entry for entry in entries if found[entry.key].lacks]
+        self._unclaimed = {key: self._unclaimed.get(key) for key in (entry.key for entry in first)}
+        for entry in first:
+            taken_by = self._out_of_turn(entry, unclaimed_gpus(holdings, slots, entry), now)
+            found[entry.key] = found[entry.key]._replace(out_of_turn=taken_by)
         if is_drained():
             why = f"the host is to be empty, by {DRAIN_FILE}"
             found = {
@@ -272,6 +267,16 @@ class HostQueue:
         offered = (known[key] for key, turn in found.items() if turn.start)
         self._offered = {entry: self._offered.get(entry, now) for entry in offered}
         return found, policy
+
+    def _out_of_turn(
+        self, entry: QueueEntry, unclaimed: Mapping[str, lease_holders.Holding], now: float
+    ) -> str:
+        """Say who has taken GPUs since the first that waits is that; empty where nobody has."""
+        seen = self._unclaimed[entry.key]
+        since = {uuid: None if seen is None else seen.get(uuid, now) for uuid in unclaimed}
+        self._unclaimed[entry.key] = since
+        taken = (uuid for uuid, at in since.items() if at is not None and now - at >= STEADY_SECONDS)
+        return holders_of(unclaimed[uuid] for uuid in taken)
 
 
 def free_gpus(slots: Sequence[Mapping[str, Any]]) -> order.FreeGpus:

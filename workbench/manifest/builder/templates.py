@@ -187,12 +187,12 @@ def from_command(
 
 
 def as_experiment(loaded: Loaded, code: Path | None) -> tuple[Loaded, tuple[str, ...]]:
-    """Return the job of a command as one of an experiment, if its script is made for one, and a note that says so.
+    """Return a command's job as an experiment if its script imports ``core_v2``, with a note; else as it is.
 
-    The variable that holds an experiment decides where the user gives it: an empty one is none.
+    A variable of the user's that holds an experiment is left alone, also an empty one, which is none.
 
     Args:
-        loaded: the job of a command.
+        loaded: the command's job.
         code: the folder of its code; None where it has none.
     """
     spec = loaded.spec

@@ -12,7 +12,6 @@ from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import JobOrSearch, Json
 from workbench.formats import ago, count, duration, number, percent, size, stamp
 from workbench.job import short_id
-from workbench.learner.determined_jobs import CONFIG_VARIABLE, NOTED, UNMANAGED, json_object, noted_as
 from workbench.learner.texts import escaped
 from workbench.terminal.console import state_style, width
 from workbench.terminal.table import Column, fields, render
@@ -242,10 +241,16 @@ def _notes(page: JobOverview) -> tuple[list[str], list[str]]:
 
     The former come as the code begins, and what is noted later must not push them out.
     """
+    if not page.notes:
+        return [], []
+    # Most jobs have no notes, and each `fabric show` would wait for it.
+    from workbench.learner.determined_jobs import CONFIG_VARIABLE, NOTED, UNMANAGED, json_object, noted_as
+
     config = page.detail.spec.env.get(CONFIG_VARIABLE) if page.detail else None
     is_unmanaged = json_object(config).get(UNMANAGED) is True
     beginnings = [noted_as(name) for name in NOTED] if is_unmanaged else []
-    newest, others = dict.fromkeys(beginnings, ""), []
+    newest: dict[str, str] = dict.fromkeys(beginnings, "")
+    others: list[str] = []
     for text in (note.text for note in page.notes):
         beginning = next(filter(text.startswith, beginnings), None)
         if beginning is None:

@@ -53,9 +53,9 @@ def take_config(config: UnmanagedConfig) -> None:
 
 def note_config(config: UnmanagedConfig, hparams: Mapping[str, Any]) -> None:
     """Note what the code says of its experiment, and the hyperparameters that count, but no secrets among them."""
-    said: dict[str, Any] = {name: getattr(config, name, None) for name in NOTED}
-    said["hyperparameters"] = " ".join("%s=%s" % item for item in _without_secrets(hparams).items())
-    for name, value in said.items():
+    values: dict[str, Any] = {name: getattr(config, name, None) for name in NOTED}
+    values["hyperparameters"] = " ".join("%s=%s" % item for item in _without_secrets(hparams).items())
+    for name, value in values.items():
         if value:
             text = value if isinstance(value, str) else ", ".join(map(str, value))
             note(noted_as(name) + text)
