@@ -6,6 +6,7 @@ import functools
 import random
 import shlex
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -15,14 +16,16 @@ from typing import Any
 import pytest
 
 from tests.cli.jobs import add_job
-from tests.controller.bench import Bench
+from tests.controller.bench import MEMORY, Bench
+from tests.quick.metrics.writing import Records
 from tests.support.controllers import controller, end_all, kill, log_of
 from tests.support.real_jobs import Ground
-from tests.support.waiting import until
+from tests.support.waiting import patience, until
 from workbench.controller.client.connect import ensure_controller, status
+from workbench.controller.loop.experiments import BY
 from workbench.controller.runtime.secrets import read_secrets, write_secrets
 from workbench.errors import InputMissing, UnknownName, UsageError
-from workbench.job import State, new_job_id
+from workbench.job import BEFORE_THE_COMMAND, State, new_job_id
 from workbench.learner.journal.launch_document import AUTO
 from workbench.metrics import ingest
 from workbench.paths import Home
@@ -44,6 +47,7 @@ from workbench.store.queries.experiments import (
 from workbench.store.queries.home_queue import waiting_jobs
 from workbench.store.queries.jobs import detail, job, list_jobs, transitions
 from workbench.store.queries.metric_values import metric_names
+from workbench.store.queries.requests import requests
 from workbench.store.updates.deletion import mark_deleted
 from workbench.store.updates.experiments import (
     catch_up_experiment,
@@ -223,7 +227,7 @@ def let_go_on(ground: Ground, experiment_id: str) -> None:
 
 
 def search(
-    ground: Ground,
+    ground: Ground | Bench,
     config: dict[str, Any],
     command: str,
     *,
@@ -238,13 +242,14 @@ def search(
     """Begin a search, on several backends where they are named, with its trials created ahead where that is said."""
     framework = Framework(version=image, command=command)
     spec = JobSpec(name="searched", framework=framework, search=config, max_platform_restarts=0, **keys)
-    spec, ahead = with_trials_ahead(spec, [ground.target]) if is_ahead else (spec, {})
+    target = ground.target if isinstance(ground, Ground) else MEMORY
+    spec, ahead = with_trials_ahead(spec, [target]) if is_ahead else (spec, {})
     assert bool(ahead) is is_ahead
     document = {
         **ahead,
         "seed": seed,
         "who": "test@here",
-        "place": asdict(ground.target),
+        "place": asdict(target),
         "places": [{"target": asdict(each), "recorded": {}} for each in targets],
         "spec": spec_to_json(spec),
         "manifest_text": "",
@@ -378,6 +383,33 @@ def test_a_search_runs_its_trials_and_stops_the_bad_ones(ground: Ground) -> None
     assert {row.labels["sweep"] for row in rows} == {experiment_id.removeprefix("experiment-")}
     stopped = [one for one in found if one.units == 3.0]
     assert stopped and all("stops after" in ground.output(one.job_id) for one in stopped)
+
+
+def test_a_trial_that_has_reported_is_asked_to_stop_though_nobody_has_seen_that_it_runs(
+    bench: Bench, tmp_path: Path
+) -> None:
+    is_seen = threading.Event()
+
+    def observe() -> None:
+        is_seen.wait(patience())
+
+    bench.backend.on_observe = observe
+    experiment_id = search(bench, {**ASHA, "max_concurrent": 2}, "train", wakes=False)
+    bench.wake()
+    until(lambda: len(bench.backend.starts) == 2, bench.log)
+    jobs = [one.job_id for one in trials(bench.store, experiment_id)]
+    for job_id, loss in zip(jobs, (1.0, 2.0), strict=True):
+        records = Records(tmp_path / job_id)
+        records.points({"loss": [loss], "epoch": [3]}, steps=[3], group="")
+        ingest(bench.store, job_id, 1, 1, records.file)
+    bench.wake()
+
+    try:
+        until(lambda: bench.backend.stops, lambda: f"{events_of(bench.home, experiment_id)}\n{bench.log()}")
+        assert [(attempt.job_id, request.by) for attempt, request in bench.backend.stops] == [(jobs[1], BY)]
+        assert bench.row(jobs[1]).state in BEFORE_THE_COMMAND and requests(bench.store, jobs[1]) == []
+    finally:
+        is_seen.set()
 
 
 def test_a_search_tries_no_more_at_once_than_it_may(ground: Ground) -> None:

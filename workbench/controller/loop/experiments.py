@@ -529,7 +529,11 @@ class Experiments:
                     touched |= self._hold(active, trial, row, "held", BY_COMPARISON)
                 elif active.is_paused:
                     touched |= self._hold(active, trial, row, "paused", BY_PAUSE)
-                elif trial.is_stopped and row.state in BEFORE_THE_COMMAND:
+                elif (
+                    trial.is_stopped
+                    and row.state in BEFORE_THE_COMMAND
+                    and not self._has_reported(active, row)
+                ):
                     # An attempt that has failed is not made again, though its last report stopped it a moment later.
                     touched |= self._request(row, "halt")
                 elif trial.is_stopped:
@@ -793,6 +797,15 @@ class Experiments:
         if not active.has_lengths:
             self._say_untimed(active, trial)
         return True
+
+    def _has_reported(self, active: _Active, row: JobRow) -> bool:
+        """Say whether the last attempt of a trial's job has: then its command runs, though nobody has seen it yet.
+
+        What a learner reports and how it is are read by two threads.
+        """
+        series = find_series(self._context.store, row.id, active.config.metric)
+        sql = "SELECT 1 FROM points WHERE series = ? AND attempt = ? LIMIT 1"
+        return series is not None and any(self._context.store.rows(sql, (series, row.attempt)))
 
     def _times(self, active: _Active, trial: _Trial, since: int) -> dict[tuple[Any, Any, Any], float]:
         name, store = active.config.time_metric, self._context.store
