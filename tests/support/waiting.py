@@ -22,6 +22,10 @@ REST: Final = 2.0
 """How many times as long as a look took nobody looks again: two of three parts of a processor are left to others."""
 REST_SECONDS: Final = 0.5
 """The longest rest after a look."""
+PART_OF_WAIT: Final = 1 / 16
+"""Who has waited long looks less often: what comes is seen by this part of the wait later."""
+PART_SECONDS: Final = 0.05
+"""The longest pause of that kind."""
 
 Found = TypeVar("Found")
 What = str | Callable[[], object]
@@ -47,13 +51,15 @@ def until(
         holds: Asked again and again until it gives something true.
         what: What is waited for; without it the condition's source stands for it.
         seconds: The limit, before :data:`PATIENCE`.
-        every: The least pause between two questions, in seconds; one that takes long to answer is asked less often.
+        every: The least pause between two questions, in seconds; one that takes long to answer is asked less often,
+            and so is what does not come for long.
         despite: Errors of the condition that mean "not yet".
 
     Raises:
         AssertionError: It did not come to hold; says for what and how long, the load, and what was last seen.
     """
-    deadline = time.monotonic() + patience(seconds)
+    began_at = time.monotonic()
+    deadline = began_at + patience(seconds)
     while True:
         error: Exception | None = None
         asked_at = time.monotonic()
@@ -64,7 +70,7 @@ def until(
             error = raised
         if time.monotonic() >= deadline:
             raise late(what or _source(holds), seconds) from error
-        time.sleep(max(every, _rest_after(asked_at)))
+        time.sleep(max(every, _rest_after(asked_at), _part_of_wait_since(began_at)))
 
 
 async def until_async(
@@ -86,7 +92,8 @@ async def until_async(
         every: The least pause between two questions, in seconds; one that takes long to answer is asked less often.
         despite: Errors of the condition that mean "not yet".
     """
-    deadline = time.monotonic() + patience(seconds)
+    began_at = time.monotonic()
+    deadline = began_at + patience(seconds)
     while True:
         error: Exception | None = None
         asked_at = time.monotonic()
@@ -97,11 +104,15 @@ async def until_async(
             error = raised
         if time.monotonic() >= deadline:
             raise late(what or _source(holds), seconds) from error
-        await pause(max(every, _rest_after(asked_at)))
+        await pause(max(every, _rest_after(asked_at), _part_of_wait_since(began_at)))
 
 
 def _rest_after(asked_at: float) -> float:
     return min(REST * (time.monotonic() - asked_at), REST_SECONDS)
+
+
+def _part_of_wait_since(began_at: float) -> float:
+    return min(PART_OF_WAIT * (time.monotonic() - began_at), PART_SECONDS)
 
 
 def ended(
