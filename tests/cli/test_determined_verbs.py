@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +14,14 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from tests.support.command import Fabric
+from tests.support.command import WAITS, Fabric
+from tests.support.waiting import patience, until
 from workbench.cli.framework import registry
 from workbench.cli.framework.declare import Family
 from workbench.cli.framework.dispatch import load
 from workbench.cli.framework.peer_verbs import NOUNS, ROWS, Refusal, Row, translate
 from workbench.errors import UsageError
+from workbench.job import short_id
 
 PAGE = Path(__file__).parents[2] / "docs" / "coming-from.md"
 
@@ -38,9 +42,9 @@ MEANT = {
     "experiment list-checkpoints ID --best 3": "checkpoint list ID --best 3",
     "experiment lc ID": "checkpoint list ID",
     "experiment create FILE": "run FILE --detach",
-    "experiment create FILE DIR -f --config a.b=2 --config c=3 --template T": "run FILE DIR --set a.b=2 --set c=3"
-    " --template T",
-    "experiment create FILE --follow": "run FILE",
+    "experiment create FILE DIR -f --config a.b=2 --config c=3 --template T": "run FILE DIR"
+    " --follow-first-trial --set a.b=2 --set c=3 --template T",
+    "experiment create FILE --follow": "run FILE --follow-first-trial",
     "experiment create --help": "run --help",
     "experiment continue ID --config searcher.max_trials=9": "experiment continue ID --set searcher.max_trials=9",
     "experiment activate ID": "resume ID",
@@ -95,6 +99,12 @@ MEANT = {
     "task unpause ID": "resume ID",
     "task fork ID": "rerun ID --detach",
     "shell open ID": "shell ID",
+    "shell list -a": "list --all",
+    "shell ls": "list",
+    "shell config ID": "show ID --manifest",
+    "shell logs ID -f": "logs ID --follow",
+    "shell kill ID OTHER": "kill ID OTHER",
+    "shell set priority ID 40": "queue set ID priority=60",
 }
 """What is typed, and the command of ours that it is."""
 
@@ -146,6 +156,14 @@ INSTEAD = {
     "cmd run --config resources.slots=2 python x": "--gpus N",
     "task create FILE --config a=b -f": "fabric init",
     "task cleanup-logs": "fabric prune",
+    "shell start": "sleep infinity",
+    "shell start --config resources.slots=1 -d": "sleep infinity",
+    "shell open ID --show-ssh-command": "fabric exec ID",
+    "shell show-ssh-command ID": "fabric exec ID",
+    "shell show_ssh_command ID": "fabric exec ID",
+    "shell open": "needs ID",
+    "shell kill": "needs ID...",
+    "shell set": "there are priority",
     "notebook start": "fabric run",
     "tensorboard start 1 2": "--plot",
     "model list": "fabric tag",
@@ -154,6 +172,10 @@ INSTEAD = {
     "template create t FILE": "--template",
     "resource-pool bindings add": "fabric backend list",
     "resources raw": "fabric gpus",
+    "res raw": "fabric gpus",
+    "user-group list": "there is no server",
+    "tkn list": "there is no server",
+    "d local cluster-up": "fabric doctor",
     "master logs": "fabric doctor",
     "master info": "there is no server",
     "user login": "there is no server",
@@ -260,7 +282,18 @@ def test_ids_with_commas_between_them_are_several_commands(typed: str, made: lis
 
 
 @pytest.mark.parametrize(
-    "typed", ["experiment shwo", "experiment list --jsn", "checkpoint lst a", "foo", "rm a"]
+    "typed",
+    [
+        "experiment shwo",
+        "experiment list --jsn",
+        "checkpoint lst a",
+        "shell",
+        "shell a",
+        "shell -L 2",
+        "shell a b",
+        "foo",
+        "rm a",
+    ],
 )
 def test_what_is_none_of_determineds_is_left_to_our_own_complaints(typed: str) -> None:
     assert translate(typed.split()) is None
@@ -318,6 +351,53 @@ def test_an_experiment_of_one_trial_is_created_looked_at_and_deleted_as_with_det
         assert "there is no experiment" in experiment("e", "kill", text, expect=64).stderr
     experiment("e", "delete", job, "--yes")
     assert "there is no job" in experiment("e", "describe", job, expect=64).stderr
+
+
+SEARCH = """\
+name: several
+entrypoint: %s
+hyperparameters: {lr: {type: categorical, vals: [0.5, 0.25]}}
+resources: {slots_per_trial: 0}
+searcher: {name: grid, metric: loss, max_concurrent_trials: 1}
+"""
+
+
+def test_the_first_trial_of_a_search_that_is_created_is_followed(fabric: Fabric) -> None:
+    (fabric.folder / "search.yaml").write_text(SEARCH % "echo lr $DET_HPARAMS")
+
+    created = fabric("experiment", "create", "search.yaml", ".", "-f")
+
+    first = fabric.json("experiment", "trials", "several", "--json")[0]
+    assert created.stdout == fabric("logs", first["id"]).stdout == f"lr {json.dumps(first['hparams'])}\n"
+    assert re.search(rf"{short_id(first['id'])} several-\S+: the first trial", created.stderr)
+
+
+def test_ctrl_c_leaves_the_first_trial_of_a_search_and_both_go_on(fabric: Fabric) -> None:
+    (fabric.folder / "search.yaml").write_text(SEARCH % json.dumps(WAITS))
+    process = fabric.start("experiment", "create", "search.yaml", "-f")
+    assert process.stdout is not None and process.stdout.readline() == b"started\n"
+
+    process.send_signal(signal.SIGINT)
+    _, printed = process.communicate(timeout=patience())
+
+    first = fabric.json("experiment", "trials", "several", "--json")[0]
+    assert process.returncode == 130
+    assert f"left several; it goes on. `fabric logs -f {short_id(first['id'])}` follows".encode() in printed
+    assert fabric.json("status", first["id"], "--json")[0]["state"] == "PROCESSING"
+    assert fabric.json("experiment", "show", "several", "--json")["state"] == "RUNNING"
+    fabric("experiment", "kill", "several")
+
+
+def test_a_word_after_shell_is_a_verb_where_no_job_is_called_so(fabric: Fabric) -> None:
+    fabric("run", "-q", "--name", "other", "--", "true")
+    listed = fabric("shell", "list").stdout
+    assert listed.split()[:2] == ["ID", "NAME"] and "other" in listed
+
+    fabric("run", "-d", "--name", "list", "--", WAITS)
+    until(lambda: "started" in fabric("logs", "list").stdout, "the job to run")
+    assert fabric("shell", "list", input="echo in a shell\n").stdout == "in a shell\n"
+    assert "other" in fabric("shell", "ls").stdout
+    fabric("kill", "list")
 
 
 def test_the_trials_of_a_job_are_itself_alone(experiment: Fabric) -> None:
@@ -412,6 +492,25 @@ def test_the_table_is_read_only_for_what_is_none_of_ours() -> None:
             ["job", "submit"],
             "error: job has no command 'submit'\nhint: of Determined's `job` there are list, update",
         ),
+        (["shell", "a"], "error: there is no job 'a'"),
+        (
+            ["shell", "start"],
+            "error: there is no `shell start` here\nhint: a shell is opened in a job that runs:",
+        ),
+        (["shell"], "error: missing argument 'JOB'"),
+        (
+            ["-m", "http://master:8080", "e", "list"],
+            "error: there is no -m before a command\nhint: there is no server",
+        ),
+        (
+            ["--master=master", "e", "list"],
+            "error: there is no --master before a command\nhint: there is no server",
+        ),
+        (
+            ["-uada", "e", "list"],
+            "error: there is no -u before a command\nhint: there is no server, and nobody logs in",
+        ),
+        (["-v"], "error: there is no -v before a command\nhint: `fabric version` prints the version"),
     ],
 )
 def test_complaints_have_a_hint_and_the_exit_code_of_wrong_usage(

@@ -14,13 +14,14 @@ from workbench.clock import now_us
 from workbench.errors import UsageError
 from workbench.job import State
 from workbench.paths import Home
+from workbench.services.control.searches import wait_for_first_trial
 from workbench.services.inspect.search_standing import SearchReader
 from workbench.services.submit.experiments import experiment_documents
 from workbench.services.submit.search_preview import check_copies
 from workbench.spec import JobSpec
 from workbench.store.db.database import Store
 from workbench.store.db.rows import TargetRef
-from workbench.store.queries.experiments import trial_jobs
+from workbench.store.queries.experiments import resolve_experiment, trial_jobs
 from workbench.store.updates.experiments import record_event
 
 SEARCH = """\
@@ -132,6 +133,50 @@ def test_a_search_that_runs_shows_when_it_probably_ends(fabric: Fabric, home: Ho
     shown = fabric("experiment", "show", "digits").stdout
 
     assert "ends" in shown and "in about " in shown
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (("-d",), "goes with neither --detach nor --json"),
+        (("--json",), "goes with neither --detach nor --json"),
+        (("--every", "@daily"), "nobody follows runs that come again"),
+    ],
+)
+def test_a_first_trial_is_followed_by_who_stays_and_reads_its_output(
+    fabric: Fabric, manifest: str, more: tuple[str, ...], text: str
+) -> None:
+    refused = fabric("run", manifest, "--follow-first-trial", *more, expect=64).stderr
+
+    assert text in refused
+    assert fabric.json("experiment", "list", "--json") == []
+
+
+def test_a_job_alone_is_its_first_trial(fabric: Fabric) -> None:
+    ran = fabric(
+        "run", "-q", "--follow-first-trial", "--", "sh", "-c", "echo one; exit 3", expect=3, FABRIC_DETACH="1"
+    )
+
+    assert ran.stdout == "one\n"
+
+
+def test_the_first_trial_of_a_search_is_its_oldest(home: Home) -> None:
+    with Store.open(home) as store:
+        search = resolve_experiment(store, seeding.search(store))
+
+        _, first = wait_for_first_trial(store, search, warn=pytest.fail)
+
+    assert first is not None and first.name == "digits-01"
+
+
+def test_a_search_that_is_over_may_have_no_first_trial(home: Home) -> None:
+    with Store.open(home) as store:
+        search = resolve_experiment(store, seeding.search(store, 0))
+        record_event(store, search.id, {"do": "close", "state": "FAILED", "reason": "has failed"})
+
+        now, first = wait_for_first_trial(store, search, warn=pytest.fail)
+
+    assert (now.state, first) == ("FAILED", None)
 
 
 def test_the_list_reads_no_history_of_a_search_that_is_over(

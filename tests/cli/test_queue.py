@@ -279,6 +279,29 @@ def test_all_that_wait_with_a_label_are_changed_and_those_that_run_are_left(
     until(lambda: started(home) == ["first", "d", "e", "a", "b", "c"], lambda: str(started(home)))
 
 
+def test_an_experiment_of_determined_has_and_is_given_a_weight_and_a_priority(
+    fabric: Fabric, end: Path
+) -> None:
+    def turns() -> set[tuple[object, object]]:
+        return {
+            (one["priority"], one["weight"]) for one in waiting(fabric) if str(one["name"]).startswith("lr-")
+        }
+
+    (fabric.folder / "search.yaml").write_text(
+        "name: lr\nentrypoint: 'true'\nresources: {slots_per_trial: 2, weight: 3, priority: 60}\n"
+        "hyperparameters: {x: {type: categorical, vals: [1, 2]}}\nsearcher: {name: grid, metric: loss}\n"
+    )
+    fabric("experiment", "create", "search.yaml")
+    until(lambda: turns() == {(40, 3.0)}, lambda: str(waiting(fabric)))
+
+    assert "lr: weight 2" in fabric("e", "set", "weight", "lr", "2").stderr
+    printed = fabric("e", "set", "priority", "lr", "30").stderr
+
+    assert "Determined's priority 30 is 70 here" in printed and "lr: priority 70" in printed
+    until(lambda: turns() == {(70, 2.0)}, lambda: str(waiting(fabric)))
+    end.touch()
+
+
 def test_a_search_is_given_a_weight_by_its_name(fabric: Fabric, end: Path) -> None:
     (fabric.folder / "search.yml").write_text(
         "name: lr\ngpus: 2\nframework:\n  command: echo loss=1\n"

@@ -263,6 +263,12 @@ def test_metrics_and_progress_are_reported(run, tmp_path: Path) -> None:  # type
             "RuntimeError: core_v2 needs a job: fabric run -- python3 SCRIPT starts one",
         ),
         ("core.train.set_metadata('x')", "ValueError: metadata must be a dictionary, not 'x'"),
+        (
+            "core.experimental.report_task_using_checkpoint(None)",
+            "AttributeError: core_context.experimental tells a master which checkpoint or model a task uses: there is"
+            " no master to talk to",
+        ),
+        ("core.missing", "AttributeError: 'CoreContext' object has no attribute 'missing'"),
     ],
 )
 def test_what_is_wrong_or_not_there_is_named(run, code: str, error: str) -> None:  # type: ignore[no-untyped-def]
@@ -388,6 +394,25 @@ def test_bytes_are_left_out_of_a_validation_with_a_warning(run, tmp_path: Path) 
     assert [each["values"] for each in reported(tmp_path)] == [{"c": 1}]
 
 
+def test_metrics_of_single_batches_are_left_out_which_is_logged_once(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    reports = (
+        "core.train.report_training_metrics(1, {'a': 1}, batch_metrics=[])\n"
+        "core.train.report_training_metrics(2, {'a': 2}, batch_metrics=[{'a': 1}, {'a': 3}])\n"
+        "core.train.report_training_metrics(3, {'a': 3}, [{'a': 3}])\n"
+    )
+
+    ran = run(reports)
+
+    assert ran.stderr.count("batch_metrics of report_training_metrics() are left out") == 1
+    assert [each["values"] for each in reported(tmp_path)] == [{"a": 1}, {"a": 2}, {"a": 3}]
+
+    # The wheel's Trainer gives them whatever its user does.
+    make_wheel(tmp_path / "more", "0.38.1", "")
+    assert "left out" not in run(f"import determined.pytorch\n{reports}").stderr
+    detailed = "import determined.pytorch, logging\nlogging.basicConfig(level=logging.INFO)\n"
+    assert run(detailed + reports).stderr.count("left out") == 1
+
+
 def test_metrics_of_a_group_and_step_come_in_parts(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     ran = run(
         "core.train.report_validation_metrics(1, {'a': 1})\n"
@@ -500,12 +525,21 @@ def test_metadata_of_a_trial_are_kept_among_its_results(run, tmp_path: Path) -> 
 
 
 def test_an_alert_is_a_note_of_the_job(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    ran = run("core.alert('loss', 'is too high', level='warn')\ncore.alert(title='done')\n")
+    ran = run(
+        "import enum\n"
+        "class Level(enum.Enum):\n    CRITICAL = 'CRITICAL'\n"
+        "core.alert('loss', 'is too high', level='warn')\ncore.alert(title='done')\n"
+        "for level in 'error', 'critical', Level.CRITICAL, 'debug', 'of my own':\n"
+        "    core.alert('x', level=level)\n"
+    )
 
     assert "alert (warn): loss: is too high" in ran.stderr
+    assert "alert (error): x" in ran.stderr and ran.stderr.count("alert (critical): x") == 2
     assert [(each["kind"], each["level"], each["text"]) for each in reported(tmp_path)] == [
         ("note", "warning", "alert: loss: is too high"),
         ("note", "info", "alert: done"),
+        *[("note", "error", "alert: x")] * 3,
+        *[("note", "info", "alert: x")] * 2,
     ]
 
 
@@ -939,6 +973,82 @@ def test_processes_of_a_trial_give_one_another_what_they_have(run_ranks: Any) ->
     gathered = [{"rank": 0}, {"rank": 1}, {"rank": 2}]
     for rank, (_, output, _) in enumerate(ran):
         assert output.strip() == str([[0, 10, 20], gathered if rank == 0 else None, "of 0", b"x"])
+
+
+def test_processes_of_horovod_are_who_its_module_says(run_ranks: Any) -> None:
+    ran = run_ranks(
+        "import types\n"
+        "numbers = {'rank': rank, 'size': 4, 'local_rank': rank % 2, 'local_size': 2, 'cross_rank': rank // 2,\n"
+        "           'cross_size': 2}\n"
+        "hvd = types.SimpleNamespace(**{name: lambda value=value: value for name, value in numbers.items()})\n"
+        "second = det.core.DistributedContext.from_horovod(hvd, chief_ip='localhost')\n"
+        "print({name: getattr(second, name) for name in numbers} == numbers, second.allgather(rank),\n"
+        "      second.allgather_local(rank))\n",
+        learners=[{}, {}],
+    )
+
+    assert [code for code, _, _ in ran] == [0] * 4, ran
+    assert [output.strip() for _, output, _ in ran] == [
+        f"True [0, 1, 2, 3] {local}" for local in ([0, 1], [0, 1], [2, 3], [2, 3])
+    ]
+
+
+TENSORFLOW = """\
+import json, os, sys, types
+tensorflow = types.ModuleType("tensorflow")
+tensorflow.config = types.SimpleNamespace(list_physical_devices=lambda kind: [kind] * int(os.environ.get("GPUS", "0")))
+strategies = "MultiWorkerMirroredStrategy", "MirroredStrategy", "get_strategy"
+tensorflow.distribute = types.SimpleNamespace(**{name: lambda name=name: name for name in strategies})
+sys.modules["tensorflow"] = tensorflow
+"""
+"""Stands for TensorFlow, whose strategies are their names."""
+
+
+@pytest.mark.parametrize(
+    ("gpus", "config", "strategy"),
+    [
+        ("0", "", "get_strategy"),
+        ("1", "", "get_strategy"),
+        ("2", "", "MirroredStrategy"),
+        (
+            "2",
+            '{"cluster": {"worker": ["one:1"]}, "task": {"type": "worker", "index": 0}}',
+            "MirroredStrategy",
+        ),
+    ],
+)
+def test_a_process_of_tensorflow_that_is_alone_has_the_strategy_of_its_gpus(
+    run: Any, gpus: str, config: str, strategy: str
+) -> None:
+    ran = run(
+        TENSORFLOW + "context, strategy = det.core.DistributedContext.from_tf_config()\n"
+        "print(context.rank, context.size, strategy)\n",
+        GPUS=gpus,
+        TF_CONFIG=config,
+    )
+
+    assert ran.stdout == f"0 1 {strategy}\n", ran.stderr
+
+
+@pytest.mark.parametrize("machines", [1, 2])
+def test_workers_of_tensorflow_meet_and_share_one_strategy(run_ranks: Any, machines: int) -> None:
+    # Those of one machine are all local to one another, of several each is a machine of its own.
+    hosts = ["127.0.0.1", f"127.0.0.{machines}"]
+    count = 4 if machines == 2 else 3
+    ran = run_ranks(
+        TENSORFLOW + f"workers = ['%s:%d' % ({hosts}[each % 2], 2222 + each) for each in range({count})]\n"
+        "task = {'type': 'worker', 'index': rank}\n"
+        "os.environ['TF_CONFIG'] = json.dumps({'cluster': {'worker': workers}, 'task': task})\n"
+        "context, strategy = det.core.DistributedContext.from_tf_config()\n"
+        "print(context.rank, context.local_rank, context.cross_rank, context.allgather(rank), strategy)\n",
+        **({"learners": [{}, {}]} if machines == 2 else {}),
+    )
+
+    assert [code for code, _, _ in ran] == [0] * count, ran
+    for rank, (_, output, _) in enumerate(ran):
+        local, cross = (0, rank) if machines == 2 else (rank, 0)
+        everybody = list(range(count))
+        assert output == f"{rank} {local} {cross} {everybody} MultiWorkerMirroredStrategy\n"
 
 
 @pytest.mark.parametrize("in_cluster", [False, True])

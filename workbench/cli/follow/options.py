@@ -25,6 +25,8 @@ class FollowOptions:
     detach: bool = False
     accept_loss: bool = False
     """Whether a detached job may lose results that nobody fetches in time."""
+    first_trial: bool = False
+    """Whether the first trial of a search is followed, which goes on in the background either way."""
     json: bool = False
     prefix: bool = True
     """Whether lines of several learners begin with the learner's number."""
@@ -51,6 +53,7 @@ def read_follow_options(
     on_interrupt: str | None,
     detach: bool,
     accept_loss: bool,
+    first_trial: bool,
     json: bool,
     no_prefix: bool,
     quiet: bool,
@@ -71,6 +74,11 @@ def read_follow_options(
     from workbench.services.durations import seconds_of
     from workbench.services.filters import read_conditions
 
+    if first_trial and (detach or json):
+        raise UsageError(
+            "--follow-first-trial prints what the trial prints; it goes with neither --detach nor --json",
+            hint="`fabric logs ID --follow --json` follows a trial that has begun",
+        )
     config = load_config()
 
     def resolved(name: str, given: Any, default: Any = None) -> Any:
@@ -80,8 +88,9 @@ def read_follow_options(
     when = resolved("notify_when", notify_when or None) or ()
     policy = resolved("on_interrupt", on_interrupt)
     options = FollowOptions(
-        detach=bool(resolved("detach", detach or None, False)),
+        detach=bool(resolved("detach", detach or None, False)) and not first_trial,
         accept_loss=accept_loss,
+        first_trial=first_trial,
         json=json,
         prefix=not resolved("no_prefix", no_prefix or None, False),
         quiet=bool(resolved("quiet", quiet or None, False)),

@@ -38,6 +38,7 @@ def invoke(entry: registry.Entry, args: list[str], *, is_translated: bool = Fals
 
     A command line that is none of ours may be one of Determined's, unless it was translated already.
     """
+    from workbench.errors import UnknownName
     from workbench.services import open_store
     from workbench.services.backends import prompts
 
@@ -64,6 +65,11 @@ def invoke(entry: registry.Entry, args: list[str], *, is_translated: bool = Fals
     except typer.TyperException as complaint:
         meant = None if is_translated else _translated([entry.name, *args])
         return _usage(complaint, entry.name) if meant is None else _invoke_each(meant)
+    except UnknownName:
+        meant = None if is_translated else _meant_as_verb(entry.name, args)
+        if meant is None:
+            raise
+        return _invoke_each(meant)
     except UnicodeEncodeError as error:
         raise _not_utf8(args, error) from error
     return outcome if isinstance(outcome, int) else 0
@@ -84,6 +90,13 @@ def _translated(words: list[str]) -> list[list[str]] | None:
     from workbench.cli.framework.peer_verbs import translate
 
     return translate(words)
+
+
+def _meant_as_verb(noun: str, args: list[str]) -> list[list[str]] | None:
+    """Return what a word stands for that no job is called, such as ``list`` of ``fabric shell list``; None: nothing."""
+    from workbench.cli.framework.peer_verbs import JOB_NOUNS
+
+    return _translated([noun, *args]) if noun in JOB_NOUNS and len(args) == 1 else None
 
 
 def _invoke_each(lines: list[list[str]]) -> int:
@@ -144,9 +157,12 @@ def unknown_command(name: str, *, more: tuple[str, ...] = ()) -> int:
 
     A verb of another tool means what that does; another word means the nearest one.
     """
-    from workbench.cli.framework.peer_verbs import NOUNS, PEER_VERBS
+    from workbench.cli.framework.peer_verbs import BEFORE_NOUNS, NOUNS, PEER_VERBS
     from workbench.terminal.errors import fail
 
+    option = name.partition("=")[0] if name.startswith("--") else name[:2]
+    if hint := BEFORE_NOUNS.get(option):
+        return fail(f"there is no {option} before a command", hint=hint, exit_code=EXIT_USAGE)
     if noun := NOUNS.get(name):
         hint = f"`{registry.PROGRAM} {noun}` takes verbs of Determined's `det {noun}`: docs/coming-from.md has ours"
         return fail(f"there is no command '{_printable(name)}' of ours", hint=hint, exit_code=EXIT_USAGE)

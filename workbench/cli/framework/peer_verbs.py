@@ -96,6 +96,9 @@ NOUNS: Final = {
     "template": "template",
     "rp": "resource-pool",
     "resource-pool": "resource-pool",
+    "res": "resources",
+    "d": "deploy",
+    "tkn": "token",
     "shell": "shell",
     **{
         name: name
@@ -118,6 +121,9 @@ NOUNS: Final = {
     },
 }
 """What commands of Determined begin with, and the whole noun."""
+
+JOB_NOUNS: Final = frozenset({"shell"})
+"""Nouns that are commands of ours for one job: a word after them is a verb only where no job is called so."""
 
 PRIORITY: Final = "PRIORITY"
 """An argument of a row that counts the other way round: Determined starts small priorities first."""
@@ -179,6 +185,9 @@ NO_BY: Final = Refusal(
 )
 RETENTION: Final = Refusal("logs are kept with their job: `fabric prune --older-than 30d` removes old jobs")
 WITHOUT_A_SERVER: Final = "there is no server, and nobody logs in: jobs belong to who started them"
+NO_SSH: Final = Refusal(
+    "no job has an SSH server: `fabric shell ID` opens a shell in it, `fabric exec ID -- COMMAND` runs a command"
+)
 NO_SLOTS_OFF: Final = "every GPU of a backend is used; `fabric gpus` shows who holds which"
 NO_NOTEBOOKS: Final = (
     "start it as a job: `fabric run -- jupyter lab --no-browser`; it prints its address to the log"
@@ -193,6 +202,16 @@ NO_PROJECTS: Final = "workspace: and project: of a file become labels: `fabric l
 NO_TEMPLATES: Final = (
     "a template is a file: `fabric run FILE --template base.yaml` lays the experiment over it"
 )
+
+OF_A_SERVER: Final = f"{WITHOUT_A_SERVER}; leave it out"
+BEFORE_NOUNS: Final = {
+    "-u": OF_A_SERVER,
+    "--user": OF_A_SERVER,
+    "-m": f"{OF_A_SERVER}, and name a backend: `fabric run FILE --backend NAME`",
+    "--master": f"{OF_A_SERVER}, and name a backend: `fabric run FILE --backend NAME`",
+    "-v": "`fabric version` prints the version",
+}
+"""Options that stand before the noun of a command of Determined, and what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +271,7 @@ ROWS: Final = (
         "experiment create FILE [DIR]",
         "run FILE DIR",
         {
-            "-f --follow-first-trial": "",
+            "-f --follow-first-trial": "--follow-first-trial",
             "--config ASSIGNMENT": "--set ASSIGNMENT",
             "--template NAME": "--template NAME",
             "-i --include PATH": IN_THE_CODE,
@@ -432,7 +451,7 @@ ROWS: Final = (
         },
     ),
     Row(
-        "command|task list|ls",
+        "command|task|shell list|ls",
         "list",
         {
             "-q --quiet": "--quiet",
@@ -444,14 +463,14 @@ ROWS: Final = (
         },
     ),
     Row("command describe ID", "show ID", FORMATS),
-    Row("command|task config ID", "show ID --manifest", {"--json": Whole("show ID --json")}),
-    Row("command|task logs ID", "logs ID", LOGS),
+    Row("command|task|shell config ID", "show ID --manifest", {"--json": Whole("show ID --json")}),
+    Row("command|task|shell logs ID", "logs ID", LOGS),
     Row(
-        "command|task kill ID...",
+        "command|task|shell kill ID...",
         "kill ID...",
         {"-f --force": Refusal("leave it out: a job that cannot be ended is named"), "--root": ""},
     ),
-    Row("command set priority ID PRIORITY", "queue set ID priority=PRIORITY"),
+    Row("command|shell set priority ID PRIORITY", "queue set ID priority=PRIORITY"),
     Row("task pause ID", "halt ID"),
     Row("task unpause ID", "resume ID"),
     Row("task cleanup-logs", RETENTION),
@@ -462,7 +481,15 @@ ROWS: Final = (
         {"-f --follow": "", "--project_id N": IN_THE_FILE},
         unless={"--follow": "--detach"},
     ),
-    Row("shell open ID", "shell ID"),
+    Row("shell open ID", "shell ID", {"--show-ssh-command": NO_SSH}),
+    Row(
+        "shell start REST...",
+        Refusal(
+            "a shell is opened in a job that runs: `fabric run -d --gpus 1 -- sleep infinity` starts one, and"
+            " `fabric shell @last` opens it"
+        ),
+    ),
+    Row("shell show-ssh-command|show_ssh_command REST...", NO_SSH),
     Row("notebook REST...", Refusal(NO_NOTEBOOKS)),
     Row("tensorboard REST...", Refusal(NO_TENSORBOARD)),
     Row("model REST...", Refusal(NO_REGISTRY)),
@@ -495,7 +522,8 @@ def translate(words: Sequence[str]) -> list[list[str]] | None:
         return None
     line = [noun, *words[1:]]
     row = _row_of(line)
-    if row is None and (len(line) == 1 or line[1][:1] == "-") and (row := _row_of([noun, "list"])):
+    lacks_verb = noun not in JOB_NOUNS and (len(line) == 1 or line[1][:1] == "-")
+    if row is None and lacks_verb and (row := _row_of([noun, "list"])):
         line = [noun, "list", *line[1:]]
     if row is None:
         _refuse(line, is_ours=find(noun) is not None)

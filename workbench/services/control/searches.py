@@ -78,6 +78,25 @@ def wait_until_over(
     return rows, [search_now(store, each) for each in searches], in_time
 
 
+def wait_for_first_trial(
+    store: Store, row: ExperimentRow, *, warn: Callable[[str], None]
+) -> tuple[ExperimentRow, JobRow | None]:
+    """Wait until a search has made the job of its first trial; return both, None where it is over without one.
+
+    ``warn`` gets what hinders it.
+    """
+    from workbench.services.follow.full_disk import TroubleReport, check_every_second
+    from workbench.services.follow.wait import wait_until
+    from workbench.store.queries.experiments import trial_job_ids, trial_jobs
+
+    def is_enough(_: list[JobRow]) -> bool:
+        return bool(trial_job_ids(store, row.id)) or not search_now(store, row).is_open
+
+    wait_until(store, (), is_enough, check=check_every_second(TroubleReport(store.home, warn).check))
+    jobs = trial_jobs(store, row.id)
+    return search_now(store, row), jobs[0] if jobs else None
+
+
 def wait_until_ended(
     store: Store,
     row: ExperimentRow,

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Attempt, JobOrSearch, JsonStream, Learner, NoPrefix
-from workbench.terminal.console import is_terminal
 
 if TYPE_CHECKING:
-    from workbench.documents.metrics import LineEntry
-    from workbench.logs.follow import Wait
-    from workbench.services.follow.log_reader import LogLine, LogQuery
+    from workbench.services.follow.log_reader import LogQuery
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
     from workbench.store.queries.experiments import ExperimentRow
@@ -58,8 +54,9 @@ def logs(
     of their times, with the prefix `[1] ` for learner 1. On a terminal, control sequences are made harmless. A search
     with one trial means that one; `fabric grep` searches the logs of all trials.
     """
+    from workbench.cli.follow.log_output import follow_log, print_log
     from workbench.logs.grep import Pattern
-    from workbench.services.follow.log_reader import LogQuery, follow_attempts, learners_of
+    from workbench.services.follow.log_reader import LogQuery, learners_of
     from workbench.services.open_store import store_with_any
     from workbench.store.db.rows import JobRow
 
@@ -77,12 +74,11 @@ def logs(
             setup=setup,
         )
         if follow:
-            for one, wait in follow_attempts(store, row, query, to_the_end=attempt is None):
-                _print_log(store, row, one, wait, json=json)
+            follow_log(store, row, query, to_the_end=attempt is None, json=json)
         elif json:
             _print_document(store, row, query)
         else:
-            _print_log(store, row, query)
+            print_log(store, row, query)
 
 
 def _only_trial(store: Store, search: ExperimentRow) -> JobRow:
@@ -127,41 +123,11 @@ def _since(text: str) -> int | None:
     return since_us(text, now_us())
 
 
-def _print_log(
-    store: Store, row: JobRow, query: LogQuery, wait: Wait | None = None, *, json: bool = False
-) -> None:
-    """Print one attempt's output: what is there now, or with ``wait`` all of it; as ``json`` an event a line."""
-    from workbench.services.follow.log_reader import read_lines, read_log
-
-    if json:
-        from workbench.terminal.json_output import print_event
-
-        for line in read_lines(store, row, query, wait):
-            print_event({"schema": "fabric.event/1", "event": "output", **_line_document(line)})
-        return
-    from workbench.terminal.stdout import write_all
-
-    sys.stdout.flush()
-    sanitiser = None
-    if is_terminal(sys.stdout):
-        from workbench.logs.sanitise import Sanitiser
-
-        sanitiser = Sanitiser()
-    for data in read_log(store, row, query, wait):
-        write_all(sanitiser.feed(data) if sanitiser else data)
-    if sanitiser:
-        write_all(sanitiser.finish())
-
-
 def _print_document(store: Store, row: JobRow, query: LogQuery) -> None:
     """Print the lines of one attempt as one document."""
+    from workbench.cli.follow.log_output import line_document
     from workbench.services.follow.log_reader import read_lines
     from workbench.terminal.json_output import print_document
 
-    lines = [_line_document(line) for line in read_lines(store, row, query)]
+    lines = [line_document(line) for line in read_lines(store, row, query)]
     print_document({"schema": "fabric.logs/1", "id": row.id, "attempt": query.attempt, "lines": lines})
-
-
-def _line_document(line: LogLine) -> LineEntry:
-    """Return a line as ``--json`` gives it."""
-    return {"attempt": line.attempt, "learner": line.learner, "time": line.time, "text": line.text}

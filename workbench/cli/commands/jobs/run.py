@@ -38,6 +38,13 @@ Timeout = Annotated[
         help="Halt the job after this time, e.g. 90s or 2h, including waiting and start; exit code 124.",
     ),
 ]
+FollowFirstTrial = Annotated[
+    bool,
+    typer.Option(
+        "--follow-first-trial",
+        help="Of a search: follow the output of its first trial; ctrl-c only leaves it.",
+    ),
+]
 Every = Annotated[
     str,
     typer.Option(
@@ -74,6 +81,7 @@ def run(
     options: RunOptions,
     detach: Detach = False,
     accept_loss: AcceptLoss = False,
+    follow_first_trial: FollowFirstTrial = False,
     on_interrupt: OnInterrupt = None,
     timeout: Timeout = None,
     require: Require = None,
@@ -111,6 +119,7 @@ def run(
         on_interrupt=on_interrupt,
         detach=detach,
         accept_loss=accept_loss,
+        first_trial=follow_first_trial,
         json=json,
         no_prefix=no_prefix,
         quiet=quiet,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from workbench.services.submit.prepare import JobSubmission
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
+    from workbench.store.queries.experiments import ExperimentRow
 
 
 ORIGIN: Final = "cli"
@@ -43,9 +44,10 @@ def start_schedule(options: RunOptions, every: str, follow: FollowOptions) -> in
     from workbench.services.submit.schedules import create_schedule, schedule_document
     from workbench.time_expressions import iso_us
 
-    if follow.needs_the_end or follow.timeout_seconds is not None or follow.notify:
+    if follow.needs_the_end or follow.timeout_seconds is not None or follow.notify or follow.first_trial:
         raise UsageError(
-            "nobody follows runs that come again: --timeout, --require, --junit, --summary and --notify say nothing",
+            "nobody follows runs that come again: --timeout, --require, --junit, --summary, --notify and"
+            " --follow-first-trial say nothing",
             hint="max_runtime and stop_when in the manifest hold for every run",
         )
     with open_store(steers=True) as store:
@@ -88,7 +90,7 @@ def _start_one(store: Store, batch: JobBatch, follow: FollowOptions) -> int:
 
 
 def _start_search(store: Store, submission: JobSubmission, follow: FollowOptions) -> int:
-    """Start a search, which goes on in the background, and print its id or its document."""
+    """Start a search, which goes on in the background, and print its id or its document, or follow a trial of it."""
     from workbench.services.submit.experiments import experiment_document, start_experiment
     from workbench.terminal.errors import warn
 
@@ -100,7 +102,8 @@ def _start_search(store: Store, submission: JobSubmission, follow: FollowOptions
 
         print_document(experiment_document(store, row))
         return 0
-    print(row.id)
+    if not follow.first_trial:
+        print(row.id)
     if not follow.quiet:
         for note in submission.notes:
             narrate(f"note: {note}")
@@ -109,6 +112,31 @@ def _start_search(store: Store, submission: JobSubmission, follow: FollowOptions
         narrate(
             f"{row.name}: {how}; its trials run in the background, `fabric experiment show {nine}` says how it stands"
         )
+    return _follow_first_trial(store, row, follow) if follow.first_trial else 0
+
+
+def _follow_first_trial(store: Store, search: ExperimentRow, follow: FollowOptions) -> int:
+    """Print the output of a search's first trial until that ends, as ``fabric logs --follow`` does; it is 0 then."""
+    from workbench.cli.follow.log_output import follow_log
+    from workbench.services.control.searches import exit_code_of_search, wait_for_first_trial
+    from workbench.services.follow.log_reader import LogQuery, learners_of
+    from workbench.terminal.errors import warn
+
+    nine = search.id.rpartition("-")[2]
+    again = f"`fabric experiment trials {nine}` lists its trials"
+    try:
+        now, trial = wait_for_first_trial(store, search, warn=warn)
+        if trial is None:
+            narrate(f"{search.name} is over without a trial; `fabric experiment show {nine}` says why")
+            return exit_code_of_search(now)
+        again = f"`fabric logs -f {short_id(trial.id)}` follows it again"
+        if not follow.quiet:
+            narrate(f"{short_id(trial.id)} {trial.name}: the first trial; its output follows")
+        query = LogQuery(learners=learners_of(trial, None), attempt=trial.attempt, prefix=follow.prefix)
+        follow_log(store, trial, query)
+    except KeyboardInterrupt:
+        narrate(f"left {search.name}; it goes on. {again}")
+        raise
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 _NO_WHEEL = (
     "Determined's own wheel has it: name determined==0.38.1 in requirements:, or an image that has it; or "
 )
-_NO_MASTER = (
+NO_MASTER = (
     "there is no master to talk to: use the command fabric, or import fabric_workbench where fabric is"
 )
 
@@ -16,7 +16,7 @@ _INSTEAD = {
     "estimator": "write the loop with det.core",
     "transformers": _NO_WHEEL + "report from a TrainerCallback by det.core",
     "lightning": _NO_WHEEL + "report from a callback by det.core",
-    "common": _NO_MASTER,
+    "common": NO_MASTER,
     "searcher": "Determined removed custom searchers in 0.38: write search: {method: python, searcher: FILE:CLASS} in a"
     " manifest",
     "tensorboard": _NO_WHEEL + "write event files to core.train.get_tensorboard_path()",
@@ -36,7 +36,7 @@ def instead_of(name: str) -> str:
     """
     package, _, part = name.partition(".")
     if package == "experimental" and part and not part.startswith("_"):
-        return _NO_MASTER
+        return NO_MASTER
     return _INSTEAD.get(name, "")
 
 

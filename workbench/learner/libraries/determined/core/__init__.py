@@ -14,6 +14,7 @@ from workbench.learner.determined_jobs import ACKNOWLEDGED, SEEN, answer_stop
 from workbench.learner.report import note, should_stop
 
 # Relative: this package is imported by its last name, and a second copy would have another InvalidHP.
+from .._absent import NO_MASTER  # noqa: TID252
 from .._info import (  # noqa: TID252
     ClusterInfo,
     InvalidHP,
@@ -194,6 +195,14 @@ class CoreContext:
         self.searcher = SearcherContext(self.distributed, self.train, self.preempt)
         self.profiler = ProfilerContext()
         self.info: ClusterInfo | None = get_cluster_info()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "experimental":
+            raise AttributeError(
+                "core_context.experimental tells a master which checkpoint or model a task uses: %s"
+                % NO_MASTER
+            )
+        raise AttributeError("%r object has no attribute %r" % (type(self).__name__, name))
 
     def alert(self, title: str = "", description: str = "", level: str = "info") -> None:
         """Keep a message with the job, as a note that ``fabric show`` has, and print it: nobody is called."""

@@ -6,6 +6,7 @@ import collections
 import enum
 import logging
 import os
+import sys
 from pathlib import Path
 
 from workbench.learner.report import progress as note_progress
@@ -66,6 +67,7 @@ class TrainContext:
         self._status = ""
         self._best: float | None = None
         self._is_best_read = False
+        self._has_left_out_batches = False
         info = get_cluster_info()
         # The wheel's Trainer reads these.
         self._exp_id = info.trial.experiment_id if info else 0
@@ -83,7 +85,12 @@ class TrainContext:
     def report_training_metrics(
         self, steps_completed: int, metrics: dict[str, Any], batch_metrics: Any = None
     ) -> None:
-        """Report metrics of the training; those of single batches are left out."""
+        """Report metrics of the training; those of single batches are left out, which is logged once."""
+        if batch_metrics and not self._has_left_out_batches:
+            self._has_left_out_batches = True
+            # The wheel's Trainer always gives them: its user has no choice.
+            level = logging.INFO if "determined.pytorch" in sys.modules else logging.WARNING
+            logger.log(level, "batch_metrics of report_training_metrics() are left out: its metrics are kept")
         self.report_metrics("training", steps_completed, metrics)
 
     def report_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
