@@ -236,10 +236,10 @@ def _core_api_part(command: str, code: Path) -> str:
 
     Nothing is where the code has a package of that name itself: it would be another one than a job's.
     """
-    for name, path in itertools.islice(scripts_of(command, code), _SCRIPTS_MAX):
-        if path is None or _is_for_core_api(path):
-            folders = {code, path.parent} if path else {code}
-            return "" if any(map(_has_own_package, folders)) else name
+    for script in itertools.islice(scripts_of(command, code), _SCRIPTS_MAX):
+        if script.path is None or _is_for_core_api(script.path):
+            folders = {code, script.folder, *([script.path.parent] if script.path else [])}
+            return "" if any(map(_has_own_package, folders)) else script.name
     return ""
 
 
