@@ -273,10 +273,20 @@ def test_a_process_here_has_what_is_passed_along_unless_its_command_sets_it(
     assert beginning(prepared(home, environment=("LANG=t",))) == (job.id, "step-2")
 
 
-def test_ids_that_are_not_noted_as_they_are_mean_no_trial(home: Home, folder: Path, trial: Trial) -> None:
-    kept = 1000 - len("experiment external trial id: ")
-    trial(trial="x" * kept)
-    give(folder, "", "'e'", repr("x" * (kept + 1)))
+def test_ids_that_no_reader_can_hold_are_those_that_are_noted(home: Home, folder: Path, trial: Trial) -> None:
+    job = trial(trial="\\ud800\\x07")
+    give(folder, "", "'e'", "'\\ud800\\x07'")
+
+    found = prepared(home)
+
+    assert beginning(found) == (job.id, "step-2")
+    assert "the external trial id \\ud800\\x07, too" in found.notes[-1]
+
+
+def test_different_ids_in_one_script_mean_no_trial(home: Home, folder: Path, trial: Trial) -> None:
+    trial()
+    trial(trial="x")
+    give(folder, "core_v2.Config(external_experiment_id='e', external_trial_id='x')", "'e'", "'t'")
 
     assert beginning(prepared(home)) is None
 

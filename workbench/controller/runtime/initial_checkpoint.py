@@ -6,7 +6,7 @@ import contextlib
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from workbench.errors import AmbiguousName, UnknownName, UsageError
+from workbench.errors import AmbiguousName, InputMissing, UnknownName, UsageError
 from workbench.job import short_id
 
 if TYPE_CHECKING:
@@ -57,15 +57,14 @@ def job_that_saved(store: Store, uuid: str) -> JobRow:
 def job_of_trial(store: Store, experiment: str, trial: str) -> JobRow | None:
     """Return the newest job whose code gave these external ids and that has a checkpoint left; None without one."""
     from workbench.learner.determined_jobs import EXTERNAL_IDS, noted_as
-    from workbench.learner.report import TEXT_LIMIT
     from workbench.learner.texts import clean
     from workbench.store.queries.jobs import jobs_of_trial
 
-    notes = [noted_as(name) + text for name, text in zip(EXTERNAL_IDS, (experiment, trial), strict=True)]
-    if any(clean(note, TEXT_LIMIT) != note for note in notes):
-        return None  # what is noted is another text then, which may be that of another id as well
+    notes = [
+        clean(noted_as(name) + text) for name, text in zip(EXTERNAL_IDS, (experiment, trial), strict=True)
+    ]
     for row in jobs_of_trial(store, *notes, limit=_JOBS_MAX):
-        with contextlib.suppress(UsageError):
+        with contextlib.suppress(UsageError, InputMissing):
             _checkpoint(store, row, None, "")
             return row
     return None

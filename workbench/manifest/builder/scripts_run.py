@@ -192,9 +192,8 @@ def _entered(words: Sequence[str], root: str, folder: str) -> str | None:
     if len(words) != 2 or words[0] != "cd" or not _PLAIN_FOLDER.fullmatch(words[1]):
         return None
     entered = Path(os.path.normpath(os.path.join(root, folder, words[1])))  # noqa: PTH118
-    if not entered.is_relative_to(root) or not os.path.isdir(entered):  # noqa: PTH112 (as above)
-        return None
-    return "" if entered == Path(root) else str(entered.relative_to(root))
+    is_below = entered.is_relative_to(root) and os.path.isdir(entered)  # noqa: PTH112 (as above)
+    return str(entered.relative_to(root)) if is_below else None
 
 
 def _shell_text(words: Sequence[str]) -> str:
