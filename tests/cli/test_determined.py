@@ -829,10 +829,19 @@ def test_unmanaged_examples_need_no_file(fabric: Fabric, tmp_path: Path) -> None
     assert (points["training/loss"], points["validation/loss"]) == (100, 10)
     assert described(fabric) == ["name: unmanaged-1-singleton"]
 
-    first = fabric("run", "-q", "--", "python3", "2_checkpoints.py").stdout
-    second = fabric("run", "-q", "--from", "@last", "--", "python3", "2_checkpoints.py").stdout
+    command = ("--", "python3", "2_checkpoints.py")
+    first = fabric("run", "-q", *command).stdout
+    planned = fabric("plan", *command).stdout
+    second = fabric("run", *command)
+    third = fabric("run", "-q", "--from", "none", *command).stdout
+    fourth = fabric("run", "-q", "--from", "@last", *command).stdout
     assert "initial step: 0\n" in first
-    assert "initial step: 99\n" in second
+    assert "initial step: 99\n" in second.stdout
+    assert "initial step: 0\n" in third
+    assert "initial step: 99\n" in fourth
+    note = "which had the external trial id test-unmanaged-2-checkpoints, too (--from none: with none)"
+    assert note in planned
+    assert note in second.stdout + second.stderr
     assert "external trial id: test-unmanaged-2-checkpoints" in described(fabric)
 
 

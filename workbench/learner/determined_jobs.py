@@ -23,16 +23,9 @@ Empty it is none: whoever reads it takes that for a job of another kind.
 """
 UNMANAGED = "unmanaged"
 """In such an experiment, as true: no file describes it, and what its code says of it by ``core_v2.Config`` counts."""
-NOTED = (
-    "name",
-    "description",
-    "labels",
-    "workspace",
-    "project",
-    "external_experiment_id",
-    "external_trial_id",
-    "hyperparameters",
-)
+EXTERNAL_IDS = ("external_experiment_id", "external_trial_id")
+"""By both of these together the code of such an experiment names its trial: given again, they mean the same one."""
+NOTED = ("name", "description", "labels", "workspace", "project", *EXTERNAL_IDS, "hyperparameters")
 """What is noted of such an experiment, as its code says it, in the order of the notes. Other data may be secret."""
 HPARAMS_VARIABLE = "DET_HPARAMS"
 SLOTS_VARIABLE = "DET_SLOT_IDS"

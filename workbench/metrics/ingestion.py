@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from workbench.clock import now_us
 from workbench.errors import CannotWrite, InputMissing, TryAgain
+from workbench.learner.determined_jobs import noted_as
 from workbench.learner.texts import clean, clean_json
 from workbench.metrics.columns import (
     ReportRun,
@@ -26,7 +27,7 @@ from workbench.metrics.records import RecordBatch, read_records
 from workbench.metrics.rollup import roll_up
 from workbench.store.db.database import Store
 from workbench.store.db.rows import dump
-from workbench.store.db.schema import REPORTS, REPORTS_NAMES, statements
+from workbench.store.db.schema import NOTES_OF_TRIALS, REPORTS, REPORTS_NAMES, statements
 from workbench.values import dataclass
 
 LIMIT_BYTES: Final = 4 << 20
@@ -438,6 +439,8 @@ def _note_statements(key: tuple[str, int, int], record: Mapping[str, Any]) -> It
     text = clean(str(record["text"]), NOTE_CHARACTERS)
     count = record.get("count")
     is_counted = type(count) is int and 0 < count < _INT64 >> 16 and text.startswith(f"{count} ")
+    if text.startswith(noted_as("external_trial_id")):
+        yield NOTES_OF_TRIALS, ()
     yield (
         "INSERT INTO notes (job_id, attempt, learner, seq, time_us, level, text) VALUES (?, ?, ?, ?, ?, ?, ?) "
         "ON CONFLICT DO UPDATE SET text = "

@@ -127,6 +127,8 @@ def test_other_scripts_are_commands_as_any(home: Home, folder: Path, source: str
         ("if true; then python3 inner/train.py; fi",),
         ("python3 inner/train.py; cd elsewhere",),
         ("python3", "-m", "determined.launch.torch_distributed", "--", "python3", "absent.py"),
+        ("timeout", "-k", "5", "1h", "python3", "inner/train.py"),
+        ("bash", "-lc", "cd inner && uv run train.py"),
     ],
 )
 def test_the_script_is_found_in_the_command(home: Home, folder: Path, command: tuple[str, ...]) -> None:
@@ -176,6 +178,15 @@ def test_code_with_a_package_of_that_name_is_left_alone(home: Home, folder: Path
     assert not is_of_experiment(prepared(home, "python3", "inner/train.py"))
     launched = prepared(home, "python3", "-m", "determined.launch.torch_distributed", "x")
     assert is_of_experiment(launched) == own.startswith("inner")
+
+
+def test_a_package_of_that_name_is_looked_for_where_the_script_is_run(home: Home, folder: Path) -> None:
+    (folder / "inner" / "deep").mkdir(parents=True)
+    (folder / "inner" / "deep" / "train.py").write_text(SECOND_CORE)
+    (folder / "inner" / "determined.py").write_text("")
+
+    assert is_of_experiment(prepared(home, "python3", "-m", "inner.deep.train"))
+    assert not is_of_experiment(prepared(home, "cd inner && python3 -m deep.train"))
 
 
 def test_a_folder_of_experiments_is_no_package(home: Home, folder: Path) -> None:

@@ -82,7 +82,8 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="JOB[@STEP]|UUID",
-        help="Start from a checkpoint of another job: the last one, that of STEP, or the one with a UUID.",
+        help="Start from a checkpoint of another job: the last one, that of STEP, or the one with a UUID; `none`:"
+        " from nothing, whatever the file or the script names.",
         autocompletion=job_refs,
     ),
 ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from workbench.errors import AmbiguousName, UnknownName, UsageError
+from workbench.errors import AmbiguousName, InputMissing, UnknownName, UsageError
 from workbench.job import short_id
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ INSIDE = "/mnt/checkpoints"
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """What checkpoints of Determined's Core API are called."""
+_JOBS_MAX: Final = 20
+"""So many jobs of one trial are looked at for a checkpoint that is left."""
 
 
 def is_uuid(text: str) -> bool:
@@ -49,6 +52,22 @@ def job_that_saved(store: Store, uuid: str) -> JobRow:
     raise UnknownName(
         f"no job has a checkpoint {uuid}", hint="`fabric checkpoint list JOB` has the names of a job's"
     )
+
+
+def job_of_trial(store: Store, experiment: str, trial: str) -> JobRow | None:
+    """Return the newest job whose code gave these external ids and that has a checkpoint left; None without one."""
+    from workbench.learner.determined_jobs import EXTERNAL_IDS, noted_as
+    from workbench.learner.texts import clean
+    from workbench.store.queries.jobs import jobs_of_trial
+
+    notes = [
+        clean(noted_as(name) + text) for name, text in zip(EXTERNAL_IDS, (experiment, trial), strict=True)
+    ]
+    for row in jobs_of_trial(store, *notes, limit=_JOBS_MAX):
+        with contextlib.suppress(UsageError, InputMissing):
+            _checkpoint(store, row, None, "")
+            return row
+    return None
 
 
 def initial_checkpoint(

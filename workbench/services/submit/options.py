@@ -67,7 +67,7 @@ class RunOptions:
     results: str = ""
     """``PATH|URL``."""
     checkpoint: str = ""
-    """``JOB[@STEP]``, or the UUID of a checkpoint: what to begin with."""
+    """``JOB[@STEP]``, or the UUID of a checkpoint: what to begin with; ``none`` for nothing whoever names something."""
     argv: tuple[str, ...] = ()
     """The client's command line, for the job's records."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from workbench.errors import FabricError, InputMissing, UnknownName, UsageError
-from workbench.job import short_id
+from workbench.job import TERMINAL, short_id
 from workbench.services.submit.options import (
     RunOptions,
     read_manifest,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from workbench.data.code.snapshot import Snapshot, SnapshotOptions
     from workbench.job import JobId
     from workbench.manifest import Loaded
+    from workbench.manifest.builder.templates import ExternalIds
     from workbench.paths import Home
     from workbench.services.backends.choice import BackendChoice
     from workbench.services.backends.placement import PassedOver
@@ -40,6 +41,8 @@ CLUSTER: Final = "kubernetes"
 STARTUP_HOOK: Final = "startup-hook.sh"
 """At the root of an experiment's code: what Determined runs before the entrypoint."""
 _LAUNCHER_BY_SSH: Final = re.compile(r"determined\.launch\.(?:deepspeed|horovod)\b")
+FROM_NONE: Final = "none"
+"""As ``--from``: no checkpoint, whatever an experiment or the code's external ids name."""
 NO_CHAIN: Final[Mapping[str, Parent]] = {}
 
 
@@ -219,9 +222,11 @@ def _prepare(
             refuse_unbuilt(loaded, each.target)
     chosen, target = every[0], every[0].target
     code = code_of(options, loaded, home)
-    loaded, script_notes = _with_core_api(loaded, options, code)
-    loaded, hook_notes = _with_startup_hook(loaded, code)
     passed, proxies = submit_environment.passed_environment()
+    loaded, script_notes, external_ids = _with_core_api(
+        loaded, options, code, _environment_at(target, passed)
+    )
+    loaded, hook_notes = _with_startup_hook(loaded, code)
     secrets = {**proxies, **loaded.credentials, **passed_on, **find_secrets(loaded.spec.secrets)}
     credential_notes = expiry_notes(loaded.spec, secrets, launch=launch)
     packed = None
@@ -233,7 +238,9 @@ def _prepare(
     )
     recorded["seed"] = loaded.spec.seed
     recorded |= _recorded_at(target, loaded.spec)
-    beginning, source_notes, source_warnings = _beginning(options, loaded.spec, target, launch=launch)
+    beginning, source_notes, source_warnings = _beginning(
+        options, loaded.spec, target, external_ids, launch=launch
+    )
     recorded |= beginning
     recorded["git"] = described = git.of(code)
     diff = without_credentials(str(described.pop("diff", "") or ""), inline)
@@ -311,22 +318,29 @@ def _recorded_at(target: TargetRef, spec: JobSpec) -> dict[str, Any]:
     return recorded
 
 
+def _environment_at(target: TargetRef, passed: Mapping[str, str]) -> Mapping[str, str]:
+    """Return which of the variables that are passed on a job has where it runs, as they are here."""
+    return passed if (target.type, target.runner) == ("local", "process") else {}
+
+
 def _beginning(
-    options: RunOptions, spec: JobSpec, target: TargetRef, *, launch: bool
+    options: RunOptions, spec: JobSpec, target: TargetRef, external_ids: ExternalIds | None, *, launch: bool
 ) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
     """Return what a job records of the checkpoint that it begins with, and notes and warnings of it.
 
     ``--from`` comes before what an experiment of Determined names; what that names and is not here is a warning of a
-    preview, as the file may be meant for another home.
+    preview, as the file may be meant for another home. Last comes the trial that the code names by external ids.
 
     Raises:
         UsageError: there is no such checkpoint, or the new job cannot reach it.
     """
+    if options.checkpoint == FROM_NONE:
+        return {}, (), ()
     if options.checkpoint:
         return {"from": _initial_checkpoint(options.checkpoint, spec, target)}, (), ()
     key, source = _source_of(spec)
     if not key:
-        return {}, (), ()
+        return _same_trial(external_ids, spec, target) if external_ids else ({}, (), ())
     try:
         text = _job_with_number(source) if isinstance(source, int) else _uuid(source)
         found = _initial_checkpoint(text, spec, target)
@@ -338,8 +352,40 @@ def _beginning(
         if launch:
             raise refusal from None
         return {}, (), (f"{refusal.message} ({refusal.hint})",)
-    what = f"the checkpoint {found['name']}" if found["name"] else "the checkpoints"
-    return {"from": found}, (f"it begins with {what} of {short_id(found['job'])}: {key}",), ()
+    return (
+        {"from": found},
+        (f"it begins with {_checkpoint_text(found)} of {short_id(found['job'])}: {key}",),
+        (),
+    )
+
+
+def _checkpoint_text(found: Mapping[str, Any]) -> str:
+    return f"the checkpoint {found['name']}" if found["name"] else "the checkpoints"
+
+
+def _same_trial(
+    ids: ExternalIds, spec: JobSpec, target: TargetRef
+) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
+    """Return the same of a job whose code gives external ids: what it needs to go on where the last one of them was.
+
+    Nobody has asked for that checkpoint by name, so one that the job cannot reach is no reason to refuse it.
+    """
+    from workbench.controller.runtime.initial_checkpoint import initial_checkpoint, job_of_trial
+    from workbench.learner.texts import escaped
+    from workbench.services.open_store import existing_store
+
+    with existing_store() as store:
+        row = job_of_trial(store, ids.experiment, ids.trial) if store is not None else None
+        if store is None or row is None:
+            return {}, (), ()
+        job = short_id(row.id) + ("" if row.state in TERMINAL else f" ({row.state})")
+        of = f"the external trial id {escaped(ids.trial)}"
+        try:
+            found = initial_checkpoint(store, row, None, spec, target)
+        except (UsageError, InputMissing) as error:
+            return {}, (), (f"{job} had {of}, but the job begins with none: {error.message} ({error.hint})",)
+    note = f"it begins with {_checkpoint_text(found)} of {job}, which had {of}, too (--from {FROM_NONE}: with none)"
+    return {"from": found}, (note,), ()
 
 
 def _source_of(spec: JobSpec) -> tuple[str, str | int]:
@@ -486,18 +532,22 @@ def _of_several(spec: JobSpec, loaded: Loaded) -> JobSpec:
     return replace(spec, ends_when=ends_when)
 
 
-def _with_core_api(loaded: Loaded, options: RunOptions, code: Path | None) -> tuple[Loaded, tuple[str, ...]]:
+def _with_core_api(
+    loaded: Loaded, options: RunOptions, code: Path | None, environment: Mapping[str, str]
+) -> tuple[Loaded, tuple[str, ...], ExternalIds | None]:
     """Return the job of a command whose script is made for Determined's Core API as one of an experiment.
+
+    With it come a note and the external ids that the script gives; ``environment`` is what the job has beside its own.
 
     Raises:
         UsageError: the command's launcher cannot work on several machines.
     """
     if options.manifest or not options.command:
-        return loaded, ()
+        return loaded, (), None
     from workbench.manifest.builder.templates import as_experiment
 
-    found, notes = as_experiment(loaded, code)
-    return (replace(found, spec=_of_several(found.spec, found)) if notes else found), notes
+    found, notes, ids = as_experiment(loaded, code, environment)
+    return (replace(found, spec=_of_several(found.spec, found)) if notes else found), notes, ids
 
 
 def _in_cluster(loaded: Loaded, slots: int, cluster: Backend) -> tuple[int, str]:

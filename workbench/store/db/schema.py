@@ -301,6 +301,18 @@ CREATE TABLE IF NOT EXISTS report_counts (
 makes these tables. An older version works on without them; of the points that it writes, the report is not known."""
 
 
+OF_EXTERNAL_TRIALS: Final = (
+    "text >= 'experiment external trial id:' AND text < 'experiment external trial id;'"
+)
+"""Which notes have the id that the code of a job without a file gives to its trial."""
+
+NOTES_OF_TRIALS: Final = (
+    f"CREATE INDEX IF NOT EXISTS notes_of_trials ON notes (text) WHERE {OF_EXTERNAL_TRIALS}"
+)
+"""By which the jobs of one such trial are found. As :data:`REPORTS`, it belongs to no version of the schema: who writes
+such a note makes it, and without it all notes are read."""
+
+
 EXPERIMENTS: Final = """
 CREATE TABLE IF NOT EXISTS experiments (
   id TEXT PRIMARY KEY,

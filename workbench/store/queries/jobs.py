@@ -21,6 +21,7 @@ from workbench.store.db.rows import (
     job_row,
     transition_row,
 )
+from workbench.store.db.schema import OF_EXTERNAL_TRIALS
 from workbench.store.history.job_file import detail_from, read_job_document, with_changes
 
 _OPEN: Final = "(state NOT IN ('COMPLETED', 'FAILED', 'HALTED') OR intent <> '' OR next_try_us IS NOT NULL)"
@@ -40,6 +41,21 @@ def jobs_by_id(store: Store, job_ids: Iterable[str]) -> list[JobRow]:
         "AND deleted_us IS NULL ORDER BY seq DESC"
     )
     return [job_row(row) for row in store.rows(sql, (json.dumps(list(job_ids)),))]
+
+
+def jobs_of_trial(store: Store, experiment_note: str, trial_note: str, *, limit: int) -> list[JobRow]:
+    """List the newest jobs that have saved checkpoints and noted the external ids of an experiment and a trial.
+
+    Found by what their code has noted, and not by what is known as they are submitted: that is what their checkpoints
+    belong to, whatever the script seemed to say, and a job that has not noted it has saved none.
+    """
+    sql = (
+        f"SELECT {JOB_COLUMNS} FROM jobs WHERE deleted_us IS NULL"
+        f" AND id IN (SELECT job_id FROM notes WHERE text = ? AND {OF_EXTERNAL_TRIALS})"
+        " AND EXISTS (SELECT 1 FROM notes WHERE job_id = jobs.id AND text = ?)"
+        " AND EXISTS (SELECT 1 FROM checkpoints WHERE job_id = jobs.id) ORDER BY seq DESC LIMIT ?"
+    )
+    return [job_row(row, store.looked_us) for row in store.rows(sql, (trial_note, experiment_note, limit))]
 
 
 def find_jobs(store: Store, words: Iterable[str], *, limit: int) -> tuple[JobRow, ...]:
