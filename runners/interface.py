@@ -216,6 +216,9 @@ class LaunchRequest:
     restarts: HostRestarts | None = None
     """Given where the host may begin the next attempt; it does where it can. Only for runners with
     ``capabilities.restarts``."""
+    search_best: float | None = None
+    """Of a trial of an experiment of Determined: the best value of the searcher's metric in all trials of its search;
+    None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,7 @@ def experiment_variables(
         params=spec.params,
         gpus=spec.gpus,
         workdir=model,
+        best=request.search_best,
     )
     more = {
         "DET_AGENT_ID": agent_id,

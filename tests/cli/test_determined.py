@@ -383,6 +383,25 @@ def test_operations_have_the_length_of_their_rung_and_go_on_where_the_trial_is_p
     assert best["units"] == 4
 
 
+def test_a_trial_knows_the_best_validation_of_its_experiment_also_once_it_is_promoted(fabric: Fabric) -> None:
+    says = "print(core.train.get_experiment_best_validation(), flush=True)"
+
+    trials = operates(fabric, before=says)
+
+    sizes = [float(trial["hparams"]["size"]) for trial, _ in trials]
+    printed_best = [[line for line in lines if not line.startswith("from")] for _, lines in trials]
+    promoted = int(sizes[1] < sizes[0])
+    begins = [["None"], [str(sizes[0])]]
+    # It has validated after its last checkpoint, at the same step: that counts all the same.
+    begins[promoted].append(str(min(sizes)))
+    assert printed_best == begins
+
+    job = trials[1][0]["id"]
+    again = fabric("rerun", "-d", "-q", job).stdout.strip()
+    fabric("wait", again, expect=None)
+    assert printed(fabric, again)[:2] == ["from 0 to 2", "None"]
+
+
 def test_a_trial_that_its_search_stops_may_validate_before_it_completes_an_operation(fabric: Fabric) -> None:
     trials = operates(fabric, ", max_length: {batches: 4}, stop_once: true", before=VALIDATES)
 

@@ -137,6 +137,16 @@ for epoch in range(1, 10):
     while epoch == 3 and not os.path.exists({GO}):
         time.sleep(0.01)
 """
+SAYS_BEST = """
+import os, sys
+from fabric_learner import hparams, report
+print(os.environ.get("DET_SEARCHER_BEST"), flush=True)
+file = os.path.join(os.environ["CHECKPOINT_DIR"], "begun")
+is_first = not os.path.exists(file)
+open(file, "w").close()
+report({"loss": hparams()["x"]}, group="validation", step=1 if is_first else 2)
+sys.exit({CODE} if is_first else 0)
+"""
 BEFORE_VALIDATION = """
 import os, time
 from fabric_learner import report
@@ -1246,6 +1256,52 @@ def test_a_lost_database_is_made_again_with_its_searches(own_ground: Ground) -> 
         assert archived_experiments(store) == {experiment_id}
     ground.store.close()
     ground.store = Store.open(ground.home)
+
+
+@pytest.mark.parametrize(
+    ("goal", "config", "best"),
+    [
+        ("minimize", '{"searcher": {"metric": "loss"}}', min),
+        ("maximize", '{"searcher": {"metric": "loss", "smaller_is_better": false}}', max),
+        ("minimize", '{"searcher": {"metric": "another"}}', None),
+        ("minimize", '{"unmanaged": true}', None),
+        ("minimize", "", None),
+    ],
+)
+def test_each_trial_of_determined_begins_with_the_best_that_those_before_it_have_reported(
+    ground: Ground, goal: str, config: str, best: Callable[[Sequence[float]], float] | None
+) -> None:
+    keys = {**RANDOM, "metric": "validation/loss", "goal": goal, "max_concurrent": 1}
+    command = python(SAYS_BEST.replace("{CODE}", "0"))
+    experiment_id = search(ground, keys, command, env={"DET_EXPERIMENT_CONFIG": config})
+    assert ended(ground, experiment_id).state == "COMPLETED"
+
+    continues(ground, experiment_id, {**keys, "max_trials": 5})
+
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    found = trials(ground.store, experiment_id)
+    values = [one.hparams["x"] for one in found]
+    known = [best(values[:number]) if best and number else None for number in range(len(found))]
+    assert len(found) == 5
+    assert [ground.output(one.job_id).strip() for one in found] == [str(each) for each in known]
+
+
+def test_a_trial_that_begins_again_has_what_the_others_have_reported_by_then(ground: Ground) -> None:
+    keys = {**RANDOM, "metric": "validation/loss", "goal": "minimize", "max_concurrent": 1, "max_trials": 2}
+    command = python(SAYS_BEST.replace("{CODE}", "3"))
+    env = {"DET_EXPERIMENT_CONFIG": '{"searcher": {"metric": "loss"}}'}
+    experiment_id = search(ground, keys, command, env=env)
+    assert ended(ground, experiment_id).state == "FAILED"
+
+    continues(ground, experiment_id, keys)
+
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    first, second = trials(ground.store, experiment_id)
+    # What it has reported itself is given up, as it has saved nothing that says so.
+    assert ground.output(first.job_id, attempt=2).strip() == str(second.hparams["x"])
+    assert [ground.output(second.job_id, attempt=number).strip() for number in (1, 2)] == [
+        str(first.hparams["x"])
+    ] * 2
 
 
 @pytest.mark.parametrize("method", ["random", "asha", "promotion", "grid"])

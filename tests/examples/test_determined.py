@@ -194,7 +194,7 @@ def test_a_trial_class_is_trained_by_its_trainer_and_goes_on_at_its_checkpoint(
 
 
 def test_an_entrypoint_that_is_a_trial_class_is_trained_by_the_files_settings(
-    fabric: Callable[..., str], tmp_path: Path
+    fabric: Callable[..., str], tmp_path: Path, home: Home
 ) -> None:
     write_experiment(tmp_path, "model_def:LineTrial", length=", max_length: {batches: 40}", slots=1)
 
@@ -203,6 +203,9 @@ def test_an_entrypoint_that_is_a_trial_class_is_trained_by_the_files_settings(
     assert "[rank=0] " in output
     assert steps_of(fabric, "validation/off") == [40]
     assert [each["step"] for each in checkpoints(fabric)] == [40]
+    # Its event files have what it reports under names of their own.
+    assert list(home.jobs.rglob("*tfevents*"))
+    assert "Determined/" not in fabric("metrics", "@last", "--all", "--json")
 
 
 @pytest.mark.soak("another library; the gate trains a Trial class, which needs more of the wheel")

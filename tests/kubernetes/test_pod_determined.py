@@ -56,6 +56,21 @@ print(open("/mnt/shared/first").read().strip(), os.environ["POD_OWN_NAME"], os.e
 with det.core.init() as context:
     context.train.report_validation_metrics(steps_completed=1, metrics={"loss": 0.5})
 """
+SHARDED = several_learners.TRAIN.replace(
+    """\
+            with core.checkpoint.store_path({"steps_completed": batch}) as (path, _):
+                path.joinpath("state").write_text("%d %d" % (x, batch))
+""",
+    """\
+        with core.checkpoint.store_path({"steps_completed": batch}, shard=True) as (path, _):
+            path.joinpath("state-%d" % rank).write_text("%d %d" % (x, batch))
+""",
+).replace(
+    """path.joinpath("state").read_text().split())""",
+    """path.joinpath("state-%d" % rank).read_text().split())
+            print("finds", *sorted(each.name for each in path.glob("state-*")))""",
+)
+"""The same training, where each process saves a part of the checkpoint, and goes on from that."""
 
 
 @pytest.fixture
@@ -110,10 +125,11 @@ def test_the_startup_hook_is_read_in_the_pod_before_the_command(pods: Pods) -> N
     assert ran.stdout == "hook\ntrained by-hook\n"
 
 
-def test_a_trial_of_two_pods_is_halted_and_goes_on_in_both_from_the_firsts_checkpoint(pods: Pods) -> None:
+def trained_by_two_pods(pods: Pods, code: str) -> str:
+    """Train in two processes of each of two pods, halt it, have it go on to its end; return the output of that."""
     text = f"{several_learners.EXPERIMENT}environment: {{image: {DEBIAN}}}\n"
     (pods.fabric.folder / "experiment.yaml").write_text(text)
-    (pods.fabric.folder / "train.py").write_text(several_learners.TRAIN)
+    (pods.fabric.folder / "train.py").write_text(code)
     args = ("--set", "learners=2", "--set", "gpus=0", "--set", 'env.DET_SLOT_IDS="[0, 1]"')
 
     pods.fabric("run", "-d", "experiment.yaml", "--accept-loss", "--backend", "cluster", *args)
@@ -125,8 +141,23 @@ def test_a_trial_of_two_pods_is_halted_and_goes_on_in_both_from_the_firsts_check
     ended = pods.wait()
 
     assert ended["state"] == "COMPLETED", json.dumps(ended["reason"])
-    output = pods.fabric("logs", ended["id"]).stdout
+    return str(pods.fabric("logs", ended["id"]).stdout)
+
+
+def test_a_trial_of_two_pods_is_halted_and_goes_on_in_both_from_the_firsts_checkpoint(pods: Pods) -> None:
+    output = trained_by_two_pods(pods, several_learners.TRAIN)
+
     assert (output.count("goes on with True"), output.count("ends 2 2")) == (4, 4)
+
+
+@pytest.mark.soak("another trial of two pods; the gate has shards of several machines in processes")
+def test_a_checkpoint_of_shards_of_two_pods_is_whole_in_both_of_them_when_the_trial_goes_on(
+    pods: Pods,
+) -> None:
+    output = trained_by_two_pods(pods, SHARDED)
+
+    assert (output.count("goes on with True"), output.count("ends 2 2")) == (4, 4)
+    assert output.count("finds state-0 state-1 state-2 state-3\n") == 4
 
 
 def test_slots_are_divided_among_pods_as_it_is_configured_and_wait_for_a_node_else(

@@ -461,6 +461,49 @@ def test_the_best_validation_of_the_trial_is_known_also_after_a_restart(
     assert run(known, DET_EXPERIMENT_CONFIG=config, TRAINING_ID="training-other").stdout == "None\n"
 
 
+@pytest.mark.parametrize(
+    ("smaller", "others", "expected"),
+    [
+        ("true", "2.5", [2.5, 2.5, 2.0, 2.0, 2.0]),
+        ("false", "4", [4.0, 4.0, 4.0, 5.0, 5.0]),
+        ("true", "NaN", [None, 3.0, 2.0, 2.0, 2.0]),
+        ("true", "-Infinity", [None, 3.0, 2.0, 2.0, 2.0]),
+        ("true", "none", [None, 3.0, 2.0, 2.0, 2.0]),
+        ("true", "[1]", [None, 3.0, 2.0, 2.0, 2.0]),
+    ],
+)
+def test_the_best_validation_of_the_experiment_is_that_of_other_trials_where_they_had_a_better_one(
+    run: Any, smaller: str, others: str, expected: list[float | None]
+) -> None:
+    config = f'{{"searcher": {{"metric": "loss", "smaller_is_better": {smaller}}}}}'
+    code = (
+        "best = [core.train.get_experiment_best_validation()]\n"
+        "values = (3, 2, 5, float('nan')) if %s else (3, 2, 5, float('inf'))\n"
+        "for step, loss in enumerate(values):\n"
+        "    core.train.report_validation_metrics(step, {'loss': loss})\n"
+        "    best.append(core.train.get_experiment_best_validation())\n"
+        "print(best)\n"
+    ) % (smaller == "true")
+
+    ran = run(code, DET_EXPERIMENT_CONFIG=config, DET_SEARCHER_BEST=others)
+
+    assert ran.stdout == f"{expected}\n", ran.stderr
+
+
+def test_a_restart_has_what_others_have_by_then_beside_its_own_best(run: Any) -> None:
+    """What they had when an attempt before was launched may have been given up since."""
+    config = '{"searcher": {"metric": "loss"}}'
+    code = (
+        "core.train.report_validation_metrics(1, {'loss': 3})\n"
+        "with core.checkpoint.store_path({'steps_completed': 1}):\n    pass\n"
+    )
+    known = "print(core.train.get_experiment_best_validation())"
+
+    assert run(code, DET_EXPERIMENT_CONFIG=config, DET_SEARCHER_BEST="1.0").returncode == 0
+    assert run(known, DET_EXPERIMENT_CONFIG=config, DET_SEARCHER_BEST="2.0").stdout == "2.0\n"
+    assert run(known, DET_EXPERIMENT_CONFIG=config, DET_SEARCHER_BEST="4.0").stdout == "3.0\n"
+
+
 def test_event_files_that_the_code_uploads_stay_where_they_are_read(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     """A copy among the results would be read as well, and each of its values be there twice."""
     ran = run(
@@ -1591,6 +1634,80 @@ def test_a_checkpoint_that_one_process_does_not_find_is_an_error_in_all_that_sha
         error, after = output.splitlines()
         assert error.startswith(own if rank == who else others), error
         assert after == "[0, 1, 2]"
+
+
+WRONG_MODE = "ValueError: 'wrong' is not a valid DownloadMode"
+WRONG_FOLDER = "TypeError: expected str, bytes or os.PathLike object, not NoneType"
+
+
+@pytest.mark.parametrize("who", [(0,), (2,), (0, 1, 2)])
+@pytest.mark.parametrize(
+    ("right", "wrong", "code", "act", "own"),
+    [
+        (
+            "det.core.DownloadMode.LocalWorkersShareDownload",
+            "'wrong'",
+            "core.checkpoint.download(name, own, given)\n",
+            "downloaded",
+            WRONG_MODE,
+        ),
+        (
+            "'LOCAL_WORKERS_SHARE_DOWNLOAD'",
+            "'wrong'",
+            "with core.checkpoint.restore_path(name, given):\n        pass\n",
+            "restored",
+            WRONG_MODE,
+        ),
+        ("own", "None", "core.checkpoint.download(name, given)\n", "downloaded", WRONG_FOLDER),
+    ],
+)
+def test_a_wrong_argument_in_one_process_is_an_error_in_all_that_share_a_download(
+    run_ranks: Any, right: str, wrong: str, code: str, act: str, own: str, who: tuple[int, ...]
+) -> None:
+    ran = run_ranks(
+        f"{OWN_FOLDER}"
+        "with core.checkpoint.store_path({'steps_completed': 1}, shard=True) as (path, name):\n"
+        "    path.joinpath('state').touch()\n"
+        f"given = {wrong} if rank in {who} else {right}\n"
+        f"try:\n    {code}{IN_STEP_AFTER}"
+    )
+
+    assert [code for code, _, _ in ran] == [0, 0, 0], ran
+    others = (
+        f"RuntimeError: the checkpoint is not {act}: it failed in local rank {who[0]} of this machine: {own}"
+    )
+    for rank, (_, output, _) in enumerate(ran):
+        assert output == f"{own if rank in who else others}\n[0, 1, 2]\n"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "folder", "act", "own"),
+    [
+        (
+            "5 if rank == 2 else {'steps_completed': 1}",
+            "own",
+            "kept",
+            "TypeError: 'int' object is not iterable",
+        ),
+        (
+            "{'steps_completed': 1}",
+            "3.5 if rank == 2 else own",
+            "",
+            "TypeError: expected str, bytes or os.PathLike object, not float",
+        ),
+    ],
+)
+def test_a_wrong_argument_in_one_process_is_an_error_in_all_that_upload_together(
+    run_ranks: Any, metadata: str, folder: str, act: str, own: str
+) -> None:
+    ran = run_ranks(
+        f"{OWN_FOLDER}try:\n    core.checkpoint.upload({folder}, {metadata}, shard=True)\n{IN_STEP_AFTER}"
+    )
+
+    assert [code for code, _, _ in ran] == [0, 0, 0], ran
+    failed = f"the checkpoint is not {act}" if act else "nothing is uploaded"
+    others = f"RuntimeError: {failed}: it failed in rank 2: {own}"
+    assert [output for _, output, _ in ran] == [f"{each}\n[0, 1, 2]\n" for each in (others, others, own)]
 
 
 BUCKET_THAT_LOSES = """\

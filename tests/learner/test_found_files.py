@@ -110,6 +110,26 @@ def test_every_kind_of_file_gives_its_series(tmp_path: Path) -> None:
     assert one.notes == []
 
 
+@pytest.mark.parametrize("config", ["", '{"name": "e"}'])
+def test_what_a_trial_class_of_determined_reports_besides_is_not_taken_from_its_event_files(
+    tmp_path: Path, config: str
+) -> None:
+    found = job(tmp_path)
+    found = found._replace(environment={**found.environment, "DET_EXPERIMENT_CONFIG": config})
+    one = Rig(lambda: FilesCollector({}, found))
+    tags = {"Determined/loss": 0.5, "Determined/val_loss": 0.25, "own/loss": 1.0, "Determined": 2.0}
+    write(tmp_path / "job/logs/tensorboard/events.out.tfevents.1", tf.scalars({1: tags}))
+    # What else has such names is somebody's own.
+    write(tmp_path / "model/metrics.csv", "step,Determined/accuracy\n1,0.5\n2,0.75\n")
+
+    one.step()
+    one.finish()
+
+    theirs = {"Determined/loss", "Determined/val_loss"}
+    assert set(series(one)) == {*tags, "Determined/accuracy"} - (theirs if config else set())
+    assert one.notes == []
+
+
 @pytest.mark.parametrize("name", ["metrics.csv", "metrics.jsonl"])
 def test_a_step_in_a_table_is_exact_to_64_bits(tmp_path: Path, name: str) -> None:
     steps = [2**53 + 1, 2**62 + 3, 2**63 - 1]

@@ -34,6 +34,11 @@ LENGTHS_VARIABLE = "DET_SEARCHER_LENGTHS"
 """How far a trial is trained in all at each rung of its search, as JSON; ours, Determined's code asks its master."""
 PROMOTED_VARIABLE = "DET_SEARCHER_PROMOTED"
 """The job whose search halts it at a rung, and has it go on if it is among the best there; ours, too."""
+BEST_VARIABLE = "DET_SEARCHER_BEST"
+"""The best value of the searcher's metric in all trials of the search as the attempt was launched, as JSON; ours, too.
+
+Not set where none had one.
+"""
 PEER_KEY_VARIABLE = "FABRIC_PEER_KEY"
 """What shows that a process of another pod is one of the same trial; learners of one host share a folder instead."""
 SAVED_FILE = ".determined.json"
@@ -102,6 +107,7 @@ def planned_variables(
     params: Mapping[str, Any],
     gpus: int,
     workdir: str,
+    best: float | None = None,
 ) -> dict[str, str]:
     """Return the variables of a trial that are known before it starts.
 
@@ -115,8 +121,9 @@ def planned_variables(
         params: the hyperparameters that were drawn, or changed since.
         gpus: how many it has.
         workdir: the folder of its code, in which the command starts.
+        best: the best value of the searcher's metric in all trials of its search; None where there is none.
     """
-    return {
+    found = {
         "DET_CLUSTER_ID": cluster,
         "DET_EXPERIMENT_ID": str(trial_number(experiment or job)),
         "DET_TRIAL_ID": str(trial_number(job)),
@@ -129,6 +136,18 @@ def planned_variables(
         HPARAMS_VARIABLE: json.dumps({**json_object(config.get(HPARAMS_VARIABLE)), **params}),
         SLOTS_VARIABLE: config.get(SLOTS_VARIABLE) or json.dumps(list(range(gpus))),
     }
+    return found if best is None else {**found, BEST_VARIABLE: json.dumps(best)}
+
+
+def searched_by(config: str | None) -> tuple[str, bool]:
+    """Return the series by which the trials of an experiment are compared, and whether less is better.
+
+    Without a name where it is no experiment, or does not say its metric.
+    """
+    searcher = json_object(config).get("searcher")
+    if not isinstance(searcher, dict) or not searcher.get("metric"):
+        return "", True
+    return "validation/%s" % searcher["metric"], bool(searcher.get("smaller_is_better", True))
 
 
 def start_variables(environment: Mapping[str, str]) -> dict[str, str]:

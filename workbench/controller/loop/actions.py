@@ -38,9 +38,13 @@ from workbench.controller.runtime.secrets import all_secrets
 from workbench.controller.targets.backend_worker import BackendWorker, LaunchOrder
 from workbench.errors import FabricError
 from workbench.job import PREEMPTED, PREPARING, Intent, Reason, State
+from workbench.learner.determined_jobs import CONFIG_VARIABLE, searched_by
+from workbench.spec import JobSpec
+from workbench.store.db.rows import JobRow
 from workbench.store.queries.experiments import ID_PREFIX
 from workbench.store.queries.jobs import detail, job
 from workbench.store.queries.learners import learners, save_learner
+from workbench.store.queries.metric_values import best_of_trials
 from workbench.store.queries.requests import add_request
 from workbench.store.updates.jobs import NextAttempt, add_note, set_intent, set_reason, step
 
@@ -174,8 +178,7 @@ class ActionExecutor:
             )
             if tracked.statuses and not tracked.drained and followed is None:
                 add_note(context.store, row.id, _LEFT_RECORDS)
-            is_trial = row.trial is not None and (row.parent or "").startswith(ID_PREFIX)
-            if outcome.state is State.COMPLETED and tracked.spec.checkpoints.at_end and not is_trial:
+            if outcome.state is State.COMPLETED and tracked.spec.checkpoints.at_end and not _search_of(row):
                 # Those of a trial are judged when its search is over.
                 add_request(context.store, RETAIN, "", {OF_JOB: row.id}, "the job's end", "controller")
         tracked.saved_all()
@@ -203,6 +206,7 @@ class ActionExecutor:
         tracked.call(Operation.LAUNCH)
         try:
             found = detail(context.store, job_id)
+            search_best = self._search_best(tracked.row, found.spec)
         except FabricError as error:
             context.post(CallFailed(Operation.LAUNCH, attempt, classify_error(error, started=False)))
             return
@@ -227,11 +231,27 @@ class ActionExecutor:
                 wait=wait,
                 limit=limit,
                 restarts=restarts,
+                search_best=search_best,
             )
 
         order = context.orders[job_id] = LaunchOrder(attempt, request, context.concurrency.flag())
         self._worker(tracked).launch(order)
         context.journals.follow(job_id, attempt.attempt, attempt.learners)
+
+    def _search_best(self, row: JobRow, spec: JobSpec) -> float | None:
+        """Return the best value that the trials of an experiment of Determined have when an attempt of one begins."""
+        search = _search_of(row)
+        metric, is_less_better = searched_by(spec.env.get(CONFIG_VARIABLE)) if search else ("", True)
+        if not metric:
+            return None
+        return best_of_trials(
+            self._context.store,
+            search,
+            metric,
+            is_less_better=is_less_better,
+            learners=spec.learners,
+            begins=row.id,
+        )
 
     def drain(self, attempt: AttemptRef, worker: BackendWorker, *, looks_first: bool = False) -> None:
         """Have all fetched that an attempt left, which is over, and its records taken in.
@@ -301,6 +321,11 @@ class ActionExecutor:
 
     def _worker(self, tracked: TrackedJob) -> BackendWorker:
         return self._context.worker(tracked.row.target)
+
+
+def _search_of(row: JobRow) -> str:
+    """Return the id of the search that a job is a trial of; empty for any other job."""
+    return row.parent or "" if row.trial is not None and (row.parent or "").startswith(ID_PREFIX) else ""
 
 
 def _after(restart: Restart, failure: Reason, followed: Followed | None) -> NextAttempt:

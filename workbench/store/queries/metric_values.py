@@ -8,6 +8,7 @@ greatest finite value. Superseded points count nowhere, and a value that is NaN 
 
 from __future__ import annotations
 
+import math
 import re
 import sqlite3
 from collections.abc import Iterable, Mapping
@@ -95,6 +96,54 @@ def find_series(store: Store, job_id: str, name: str) -> int | None:
         (job_id, name, f"/{name}", f"/{name}"),
     )
     return int(rows[0][0]) if rows else None
+
+
+def best_of_trials(
+    store: Store, experiment_id: str, name: str, *, is_less_better: bool, learners: int = 1, begins: str = ""
+) -> float | None:
+    """Return the best finite value that the trials of a search have reported of a metric; None where none has.
+
+    What the series have in their rows is a bound: points are read only of those that may have the best one, and only
+    where some may not count. So it takes no longer where trials have reported much.
+
+    Args:
+        store: The store.
+        experiment_id: Which search.
+        name: The metric's whole name.
+        is_less_better: Whether the least value is the best one.
+        learners: How many each trial has: to name them all is faster than not to.
+        begins: The job of a trial that is about to begin another attempt: what it has reported behind its last
+            checkpoint is given up then.
+    """
+    column, order = ("minimum", "ASC") if is_less_better else ("maximum", "DESC")
+    sql = (
+        f"SELECT series.id, series.job_id, learner, {column} FROM trials JOIN series ON series.job_id = trials.job_id"
+        f" WHERE experiment = ? AND learner IN ({', '.join(map(str, range(1, learners + 1)))})"
+        f" AND kind = 'value' AND name = ? AND {column} IS NOT NULL"
+        f" ORDER BY {column} {order}"
+    )
+    best: float | None = None
+    for series_id, job_id, learner, bound in store.rows(sql, (experiment_id, name)):
+        if best is not None and (bound >= best if is_less_better else bound <= best):
+            break
+        hidden = condition(series_cuts(store.connection, job_id, learner, series_id))
+        if job_id == begins:
+            hidden = f"{hidden} OR {_behind_checkpoint(store, job_id)}"
+        value: float | None = bound
+        if hidden != NOTHING or math.isinf(bound):
+            value = getattr(live(store.connection, series_id, hidden), column)
+        if value is not None and (best is None or (value < best if is_less_better else value > best)):
+            best = value
+    return best
+
+
+def _behind_checkpoint(store: Store, job_id: str) -> str:
+    """Return the condition that a point of a job lies behind its last checkpoint, by its time and by its step."""
+    sql = "SELECT time_us, step FROM checkpoints WHERE job_id = ? ORDER BY attempt DESC, time_us DESC LIMIT 1"
+    time_us, step = store.row(sql, (job_id,)) or (None, None)
+    if time_us is None:
+        return "1"
+    return f"time > {time_us}" if step is None else f"(time > {time_us} AND coalesce(step > {step}, 1))"
 
 
 def reported_names(store: Store, job_id: str, *, points: int = 1) -> str:

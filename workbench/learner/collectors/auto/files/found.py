@@ -42,6 +42,9 @@ _TENSORBOARD, _LIGHTNING, _TRAINER, _TABLE, _WANDB, _MLFLOW, _TRACKIO = range(7)
 OWNERS = "#owners"
 """The key in positions of who gives each series."""
 
+_OF_WHEEL = "Determined/"
+"""What the names begin with under which Determined's wheel writes a trial's metrics into event files."""
+
 _TRAINER_STATE = "trainer_state.json"
 _CHECKPOINT_FOLDER = expression(r"checkpoint-\d+$")
 _MLFLOW_METRIC = expression(r"(?:^|/)(?P<run>[0-9a-f]{32})/metrics/(?P<name>.+)$")
@@ -392,12 +395,21 @@ class FilesCollector(StreamCollector):
         for record in super()._attributed(key, records):
             by_group: Dict[str, Dict[str, Any]] = {}
             for name, column in record["values"].items():
-                own = self._name_of(self._kinds[self._sources[key].name], record, name)
+                kind = self._kinds[self._sources[key].name]
+                own = None if self._is_reported(kind, name) else self._name_of(kind, record, name)
                 if own is not None:
                     by_group.setdefault(own[0], {})[own[1]] = column
                     self.names.add(joined(*own))
             given += [{**record, "group": group, "values": values} for group, values in by_group.items()]
         return given
+
+    def _is_reported(self, kind: _FileKind, tag: str) -> bool:
+        """Say whether a trial class of Determined's wheel has written a scalar: it reports the same metric besides."""
+        if kind.rank != _TENSORBOARD or not tag.startswith(_OF_WHEEL):
+            return False
+        from workbench.learner.determined_jobs import CONFIG_VARIABLE
+
+        return bool(self.context.environment.get(CONFIG_VARIABLE))
 
     def _name_of(self, kind: _FileKind, record: Record, name: str) -> Optional[Tuple[str, str]]:
         """Return group and name of a series as its run gives it; None where lines or other files give it."""

@@ -259,6 +259,7 @@ class CheckpointContext:
             logger.warning("restore_path() has all files of the checkpoint; the selector is for download()")
 
         def found() -> tuple[Path | None, list[str]]:
+            DownloadMode(download_mode)
             folder = self._folder_of(storage_id)
             # Each asks the bucket, so that each has the error of a checkpoint that is not there.
             return folder, [] if folder is not None else self._bucket(storage_id).names(storage_id)
@@ -316,6 +317,8 @@ class CheckpointContext:
 
         def chosen() -> list[str]:
             nonlocal folder
+            DownloadMode(download_mode)
+            os.fspath(ckpt_dir)  # each needs one, as with Determined, though one process writes
             folder = self._folder_of(storage_id)
             if folder is not None:
                 return _entries(str(folder), selector)
@@ -334,9 +337,11 @@ class CheckpointContext:
         act_first(distributed.broadcast_local, distributed.local_rank == 0, bring, failure)
 
     def _sharing(self, download_mode: DownloadMode) -> DistributedContext:
-        """Return the processes that share a download."""
-        shares = DownloadMode(download_mode) is DownloadMode.LocalWorkersShareDownload
-        return self._distributed if shares else alone()
+        """Return the processes that share a download; they do where the mode is none, and refuse it together."""
+        with contextlib.suppress(ValueError):
+            if DownloadMode(download_mode) is DownloadMode.NoSharedDownload:
+                return alone()
+        return self._distributed
 
     def get_metadata(self, storage_id: str) -> dict[str, Any]:
         """Return the metadata of a checkpoint.
@@ -380,7 +385,7 @@ class CheckpointContext:
         write_document(path / METADATA_FILE, metadata, indent=2)
         best = {
             "job": os.environ.get(JOB_VARIABLE, ""),
-            "value": self._train.get_experiment_best_validation(),
+            "value": self._train.best_of_trial(),
         }
         write_document(path / SAVED_FILE, {"saved": time.time(), "metadata": metadata, "best": best})
         known = {

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import collections
 import enum
+import json
 import logging
+import math
 import os
 import sys
 from pathlib import Path
 
+from workbench.learner.determined_jobs import BEST_VARIABLE
 from workbench.learner.report import progress as note_progress
 from workbench.learner.report import report
 
@@ -192,10 +195,14 @@ class TrainContext:
         return read_document(results_folder() / METADATA_FILE)
 
     def get_experiment_best_validation(self) -> float | None:
-        """Return the best of the searcher's metric that this trial has validated; None before the first one.
+        """Return the best of the searcher's metric in all trials of the search; None before the first validation.
 
-        What other trials of a search have is not known to a job.
+        Of the other trials it is what they had validated when this attempt was launched.
         """
+        return _better(self.best_of_trial(), _best_at_launch())
+
+    def best_of_trial(self) -> float | None:
+        """Return the best of the searcher's metric that this trial has validated by itself; None before the first."""
         if self._best is None and not self._is_best_read:
             self._is_best_read = True
             info = get_cluster_info()
@@ -231,13 +238,22 @@ class TrainContext:
             number = None if value is None else float(value)
         except (TypeError, ValueError):
             return
-        if number is not None and number == number:
-            self._best = _better(self.get_experiment_best_validation(), number)
+        self._best = _better(self.best_of_trial(), number)
 
 
 def _better(first: Any, second: Any) -> float | None:
-    """Return the better of two values of the searcher's metric, either of which may not be there."""
-    values = [float(value) for value in (first, second) if isinstance(value, (int, float))]
+    """Return the better of two values of the searcher's metric, either of which may not be there, or no number."""
+    values = [
+        float(each) for each in (first, second) if isinstance(each, (int, float)) and math.isfinite(each)
+    ]
     if not values:
         return None
     return min(values) if searcher_config().get("smaller_is_better", True) else max(values)
+
+
+def _best_at_launch() -> Any:
+    """Return the best that trials of the search had when this attempt was launched; None where none had one."""
+    try:
+        return json.loads(os.environ.get(BEST_VARIABLE) or "null")
+    except ValueError:
+        return None
