@@ -14,7 +14,7 @@ from workbench.learner.determined_jobs import planned_variables
 from workbench.learner.queue.allocation import CHOSEN as CHOSEN
 from workbench.learner.queue.allocation import NO_GPU as NO_GPU
 from workbench.learner.queue.allocation import gpu_variables as gpu_variables
-from workbench.manifest.builder.params import CONFIG_VARIABLE, flat_params, param_text, param_variable
+from workbench.manifest.builder.params import CONFIG_VARIABLE, param_variables
 from workbench.paths import AttemptFolder, JobFolder
 from workbench.spec import SWEEP_LABEL, JobSpec
 
@@ -107,7 +107,7 @@ def seed_and_params(spec: JobSpec, variables: Mapping[str, str]) -> dict[str, st
     if spec.seed is not None:
         found["FABRIC_SEED"] = str(spec.seed)
         found["PYTHONHASHSEED"] = variables.get("PYTHONHASHSEED", str(spec.seed % SEED_MAX))
-    found |= {param_variable(name): param_text(value) for name, value in flat_params(spec.params)}
+    found |= param_variables(spec.params)
     found["FABRIC_PARAMS"] = json.dumps(dict(spec.params))
     return found
 

@@ -485,6 +485,60 @@ def test_a_point_of_a_grid_that_raises_invalid_hp_is_counted_and_not_replaced(fa
     assert fabric.json("experiment", "best", experiment, "--json")["hparams"] == {"size": 3}
 
 
+NAMED = """\
+name: named
+entrypoint: python3 train.py "${params.lr (max)}"
+hyperparameters:
+  a.b.c: {type: int, minval: 1, maxval: 2, count: 2}
+  1st: {type: categorical, vals: [x]}
+  lr (max): 0.5
+  N: 1
+  n: {type: const, val: 2}
+  choice: 5
+  net: {uniform: 0.25, d.e: {type: int, minval: 3, maxval: 4, count: 2}}
+searcher: {name: grid, metric: loss}
+resources: {slots_per_trial: 0}
+"""
+PRINTS_NAMES = """\
+import json, os, sys
+import determined as det
+with det.core.init() as core:
+    hparams = det.get_cluster_info().trial.hparams
+    print("read", json.dumps(hparams, sort_keys=True), sys.argv[1])
+    print("has", os.environ["FABRIC_PARAM_A_B_C"], os.environ["FABRIC_PARAM_NET_D_E"])
+    print("unnamed", [name for name in os.environ if "(" in name])
+    core.train.report_validation_metrics(1, {"loss": hparams["a.b.c"] * hparams["net"]["d.e"]})
+"""
+
+
+def test_hyperparameters_of_a_search_have_any_names_wherever_they_are_read(fabric: Fabric) -> None:
+    (fabric.folder / "named.yaml").write_text(NAMED)
+    (fabric.folder / "train.py").write_text(PRINTS_NAMES)
+    samples = fabric.json("preview", "named.yaml", "--samples", "2", "--json")["samples"]
+    assert [each["hparams"]["net"]["uniform"] for each in samples] == [0.25] * 2
+    experiment = fabric("run", "-q", "named.yaml").stdout.strip()
+
+    until_search_is(fabric, experiment, "COMPLETED", "FAILED", seconds=90)
+
+    assert fabric.json("experiment", "show", experiment, "--json")["state"] == "COMPLETED"
+    best = fabric.json("experiment", "best", experiment, "--json")
+    constants = {"1st": "x", "lr (max)": 0.5, "N": 1, "n": 2, "choice": 5}
+    assert best["hparams"] == {**constants, "a.b.c": 1, "net": {"uniform": 0.25, "d.e": 3}}
+    printed = fabric("logs", best["id"]).stdout
+    assert f"read {json.dumps(best['hparams'], sort_keys=True)} 0.5" in printed
+    assert "has 1 3" in printed and "unnamed []" in printed
+    assert "a.b.c=1" in fabric("experiment", "trials", experiment).stdout
+    assert "lr (max)=0.5" in fabric("show", best["id"]).stdout
+    where = "params.a.b.c=1 params.net.d.e=3"
+    assert [each["id"] for each in fabric.json("list", "--all", "--where", where, "--json")] == [best["id"]]
+    listed = fabric("list", "--all", "--sort", "params.lr (max)", "--columns", "id,params.a.b.c").stdout
+    assert sorted(line.split()[1] for line in listed.splitlines()) == ["1", "1", "2", "2", "params.a.b.c"]
+    forked = fabric("experiment", "fork", experiment, "--set", "name=again").stdout.strip()
+    until_search_is(fabric, forked, "COMPLETED", "FAILED", seconds=90)
+    again = fabric.json("experiment", "trials", forked, "--json")
+    assert [each["state"] for each in again] == ["COMPLETED"] * 4
+
+
 CONTINUED = """\
 name: continued
 entrypoint: python3 train.py

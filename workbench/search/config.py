@@ -171,7 +171,8 @@ def _distribution(value: Any) -> Distribution:
     """Return the distribution of a value: a map is one, or nested hyper-parameters; all else is a constant."""
     if not isinstance(value, Mapping):
         return Constant(value)
-    kind = next((name for name in DISTRIBUTIONS if name in value), "")
+    # Of an experiment of Determined a nested one may be called as a distribution is; the list tells them apart.
+    kind = next((name for name in DISTRIBUTIONS if isinstance(value.get(name), (list, tuple))), "")
     if not kind:
         return _space(value)
     if kind == "choice":

@@ -108,6 +108,53 @@ def test_a_key_of_the_experiment_is_set_as_det_set_it() -> None:
         )
 
 
+def test_a_key_that_manifests_have_too_is_set_in_the_experiment() -> None:
+    def read(*overrides: str, **environ: str) -> JobSpec:
+        text = SINGLE + "labels: [old]\nmax_restarts: 4\n"
+        return load_text(text, "e.yaml", environ=environ, overrides=overrides).spec
+
+    spec = read(
+        "labels=[a, b c]",
+        "preemption_timeout=60",
+        "bind_mounts=[{host_path: /d, container_path: /run/determined/workdir/x}]",
+        "log_policies=[{name: CUDA OOM}]",
+        "name=other",
+        "description=about",
+        "max_restarts=null",
+    )
+
+    assert spec.labels == {"a": "true", "b-c": "true"}
+    assert (spec.preemption_seconds, spec.grace_seconds) == (60, 60)
+    assert [each.container_path for each in spec.bind_mounts] == ["x"]
+    assert [each["name"] for each in spec.log_policies] == ["ECC Error"]
+    assert (spec.name, spec.description, spec.max_restarts) == ("other", "about", 5)
+    written = json.loads(spec.env["DET_EXPERIMENT_CONFIG"])
+    assert (written["labels"], written["preemption_timeout"]) == (["a", "b c"], 60)
+    assert (written["name"], written["description"], written["log_policies"]) == (
+        "other",
+        "about",
+        [{"name": "CUDA OOM"}],
+    )
+    # It goes before a variable as before the file.
+    assert read("max_restarts=1", FABRIC_MAX_RESTARTS="2").max_restarts == 1
+    assert read("gpus=1", FABRIC_MAX_RESTARTS="2").max_restarts == 2
+    with pytest.raises(ManifestError, match=r"--set log_policies: .*did you mean pattern"):
+        read("log_policies=[{patern: a}]")
+
+
+def test_a_value_that_manifests_alone_have_is_set_in_the_manifest() -> None:
+    def read(*overrides: str) -> JobSpec:
+        text = SINGLE + "labels: [old]\nbind_mounts: [{host_path: /d, container_path: /e}]\n"
+        return load_text(text, "e.yaml", environ={}, overrides=overrides).spec
+
+    assert read("labels={team: vision}").labels == {"team": "vision"}
+    assert read("labels.team=vision").labels == {"old": "true", "team": "vision"}
+    spec = read("preemption_timeout=10m", "bind_mounts.0.read_only=true")
+    assert (spec.preemption_seconds, spec.grace_seconds) == (600, 3600)
+    assert [each.read_only for each in spec.bind_mounts] == [True]
+    assert json.loads(spec.env["DET_EXPERIMENT_CONFIG"])["labels"] == ["old"]
+
+
 @needs_files
 @pytest.mark.parametrize("path", examples(), ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_its_examples_are_read_and_previewed_as_they_are(path: Path) -> None:
@@ -1554,6 +1601,10 @@ def test_variables_of_gpus_are_those_of_cuda_or_else_of_rocm() -> None:
             "{type: categorical, vals: [1, .inf]}",
             "a.b.vals.1: found the number .inf, which JSON does not",
         ),
+        ("grid", "{type: categorical, vals: 5}", "a.b.vals: found the number 5; write a list of values"),
+        ("grid", "{type: categorical, vals: 0}", "a.b.vals: found the number 0; write a list of values"),
+        ("grid", "{type: categorical, vals: {choice: [1]}}", "a.b.vals: found a map; write a list of values"),
+        ("grid", "{type: categorical, vals: []}", "a.b.vals: is empty; write a list of values"),
         ("single", "{type: const, val: .nan}", "a.b.val: found the number .nan, which JSON does not have"),
         ("single", "-.inf", "a.b: found the number -.inf, which JSON does not have"),
     ],

@@ -4,6 +4,7 @@ import pytest
 
 from tests.quick.manifest.support import fault_of, faults_of, loaded, spec_of
 from workbench.manifest import param_text, param_variable
+from workbench.manifest.builder.params import param_variables
 
 PARAMS = "params: {lr: 1e-5, name: a b, flag: true, gpus: 2}\n"
 
@@ -57,3 +58,22 @@ def test_variables_hold_parameters_as_text(value: bool | float | str, text: str)
 
 def test_variables_are_named_after_parameters() -> None:
     assert param_variable("weight-decay") == "FABRIC_PARAM_WEIGHT_DECAY"
+
+
+def test_names_that_can_be_no_variable_have_none_and_the_first_of_two_has_theirs() -> None:
+    params = {
+        "a.b.c": 1,
+        "1st": 2,
+        "lr (max)": 3,
+        "öl": 4,
+        "N": 5,
+        "n": 6,
+        "net": {"x=1": 7, "a b": 8, "d.e": True},
+    }
+
+    assert param_variables(params) == {
+        "FABRIC_PARAM_A_B_C": "1",
+        "FABRIC_PARAM_1ST": "2",
+        "FABRIC_PARAM_N": "5",
+        "FABRIC_PARAM_NET_D_E": "true",
+    }

@@ -198,3 +198,20 @@ def test_how_far_a_search_is_is_known_without_its_history(store: Store, search: 
 
     assert progress.share is not None and progress.share > 0.5
     assert progress.ends_us is None
+
+
+def test_hyperparameters_that_are_called_as_a_distribution_are_in_no_range(store: Store, search: str) -> None:
+    file = store.home.experiment(search).experiment_file
+    document = json.loads(file.read_text())
+    document["spec"]["search"]["params"] = {
+        "choice": 5, "a.uniform": 0.1, "a.b": {"choice": [1, 2]}, "net": {"int": 3, "x": {"uniform": [0, 1]}}
+    }  # fmt: skip
+    file.write_text(json.dumps(document))
+
+    shown = SearchReader(search)(store)
+
+    assert shown is not None
+    assert {name: (each.kind, each.values) for name, each in shown.ranges.items()} == {
+        "a.b": ("choice", (1, 2)),
+        "net.x": ("uniform", (0, 1)),
+    }

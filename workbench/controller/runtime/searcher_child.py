@@ -151,7 +151,7 @@ def kind_of(part: Any) -> str | None:
     """Return the name of a distribution; empty for more parameters, None for a value that stays."""
     if not isinstance(part, dict):
         return None
-    return next((name for name in DISTRIBUTIONS if name in part), "")
+    return next((name for name in DISTRIBUTIONS if isinstance(part.get(name), list)), "")
 
 
 def _flat_values(sample: dict[str, Any], params: dict[str, Any], prefix: str = "") -> dict[str, Any]:

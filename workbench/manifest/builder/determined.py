@@ -30,7 +30,9 @@ from workbench.manifest.keys.kinds import (
     is_map,
 )
 from workbench.manifest.keys.registries import host_of, registry_of
+from workbench.manifest.keys.root import LABEL_EXPECTED, LABEL_LENGTH_MAX, VARIABLE_NAME
 from workbench.manifest.keys.scalars import Number, TruthValue, WholeNumber
+from workbench.manifest.keys.search_keys import RUNGS_MAX, TRIALS_MAX
 from workbench.manifest.yaml.faults import Findings, nearest
 from workbench.manifest.yaml.nodes import (
     ListNode,
@@ -43,6 +45,7 @@ from workbench.manifest.yaml.nodes import (
     from_value,
     leaves,
     node_at,
+    shortened,
 )
 from workbench.spec import WEIGHT_MAX, WEIGHT_MIN
 
@@ -229,8 +232,14 @@ class EnvironmentLines(ValueKind):
             self.wrong(node, path, findings)
             return
         for item in node.nodes:
-            if not isinstance(item, ScalarNode) or not item.text.partition("=")[0].strip():
+            name = item.text.partition("=")[0].strip() if isinstance(item, ScalarNode) else ""
+            if not name:
                 findings.fault(item.location, path, f"found {describe_node(item)}; write NAME=VALUE")
+            elif not re.fullmatch(VARIABLE_NAME, name):
+                problem = (
+                    f"the name {shortened(name)!r} cannot be used; write letters, digits and underscores"
+                )
+                findings.fault(item.location, path, problem)
 
     def schema(self) -> dict[str, Any]:
         """A list or a map."""
@@ -248,6 +257,7 @@ def _table(what: str, *keys: Key, elsewhere: Mapping[str, str] | None = None) ->
 _TEXT: Final = Text(length_max=10_000)
 _WHOLE: Final = WholeNumber(0, WHOLE_MAX)
 _FROM_ONE: Final = WholeNumber(1, WHOLE_MAX)
+_RUNGS: Final = WholeNumber(1, RUNGS_MAX)
 _NUMBER: Final = Number(-1e300, 1e300)
 _PORT: Final = WholeNumber(0, 65_535)
 _TRUTH: Final = TruthValue()
@@ -292,16 +302,16 @@ SEARCHER: Final = _table(
     _key("source_trial_id", _WHOLE),
     _key("source_checkpoint_uuid", _TEXT),
     _key("max_length", _LENGTH),
-    _key("max_trials", _FROM_ONE),
+    _key("max_trials", WholeNumber(1, TRIALS_MAX)),
     _key("max_concurrent_trials", _WHOLE),
     _key("divisor", Number(1.000001, 1e6)),
     _key("time_metric", _TEXT),
     _key("max_time", _FROM_ONE),
     _key("stop_once", _TRUTH),
-    _key("num_rungs", _FROM_ONE),
+    _key("num_rungs", _RUNGS),
     _key("mode", _MODE),
-    _key("max_rungs", _FROM_ONE),
-    _key("bracket_rungs", ListOf(_FROM_ONE, "a list of numbers of rungs")),
+    _key("max_rungs", _RUNGS),
+    _key("bracket_rungs", ListOf(_RUNGS, "a list of numbers of rungs")),
     elsewhere={
         "max_concurrent": "write max_concurrent_trials:",
         "goal": "write smaller_is_better:",
@@ -685,7 +695,7 @@ class _Manifest:
         names = node.entries
         tried = {name: self._tried(names[name].node, f"hyperparameters.{name}") for name in names}
         entries = {name: MapEntry(name, names[name].location, tried[name]) for name in names}
-        return MapNode(node.location, entries), _is_searched(node)
+        return MapNode(node.location, entries), any(_is_searched(entry.node) for entry in names.values())
 
     def check_numbers(self) -> None:
         """Refuse hyperparameters that are infinite or not a number, unless they are refused already.
@@ -1010,8 +1020,11 @@ class _Manifest:
         return _object_store("azure", container, "", connection)
 
     def _labels(self) -> dict[str, str]:
-        labels = self._values.get("labels", ())
-        found = {str(name).strip().replace(" ", "-"): "true" for name in labels}
+        written = [text for name in self._values.get("labels", ()) if (text := str(name).strip())]
+        if changed := {text: name for text in written if (name := _label(text)) != text}:
+            pairs = ", ".join(f"{shortened(text)!r} becomes {name}" for text, name in changed.items())
+            self._findings.warn(self._at("labels"), "labels", pairs, f"write {LABEL_EXPECTED}")
+        found = {_label(text): "true" for text in written}
         own = {name: self._values[name] for name in ("workspace", "project") if self._values.get(name)}
         if len(own) == 1:
             (name,) = own
@@ -1086,6 +1099,7 @@ class _Manifest:
     def _at_once(self, trials: int) -> int:
         resources = self._values.get("resources", {})
         limit = resources.get("max_slots")
+        trials = min(trials, TRIALS_MAX)
         if not limit or not self._slots:
             return trials
         fitting = max(int(limit // self._slots), 1)
@@ -1131,8 +1145,11 @@ class _Manifest:
             return from_value(value if simple else {"choice": [value]}, node.location)
         if kind == "categorical":
             vals = values["vals"]
-            if not vals:
-                self._findings.fault(node.location, f"{path}.vals", "is empty; write a list of values")
+            if not isinstance(vals, list) or not vals:
+                found = describe_node(node.entries["vals"].node)
+                problem = "is empty" if vals == [] else f"found {found}"
+                self._findings.fault(node.location, f"{path}.vals", f"{problem}; write a list of values")
+                return node
             return from_value({"choice": vals}, node.location)
         bounds = self._bounds(kind, values, node, path)
         if bounds is None:
@@ -1455,6 +1472,14 @@ _HYPERPARAMETERS: Final[Mapping[str, KeyTable]] = {
     ),
     "categorical": _table("categorical", _TYPE, _key("vals", _PLAIN, required=True)),
 }
+
+
+def _label(text: str) -> str:
+    """Return a label, which is any text in Determined, as a job can have it."""
+    name = re.sub(r"[^\w./-]", "-", text).lstrip("_./-")
+    if not re.match("[A-Za-z0-9]", name):
+        name = f"label-{name}".rstrip("-")
+    return name[:LABEL_LENGTH_MAX]
 
 
 def _choice(node: Node) -> MapNode:

@@ -10,15 +10,15 @@ from typing import Any, Final
 
 from workbench.learner.secret_names import SECRET_NAME
 from workbench.manifest.builder.metrics import metrics_of
-from workbench.manifest.builder.params import check_param_variables
+from workbench.manifest.builder.params import CONFIG_VARIABLE, check_param_variables
 from workbench.manifest.builder.requirements import requirement_lines
 from workbench.manifest.builder.stores import stores_of
 from workbench.manifest.keys.framework_keys import image_build_of
 from workbench.manifest.keys.registries import login_keys
-from workbench.manifest.keys.root import MANIFEST
+from workbench.manifest.keys.root import MANIFEST, MANIFEST_OF_EXPERIMENT
 from workbench.manifest.keys.search_keys import searched_names
 from workbench.manifest.yaml.faults import Findings
-from workbench.manifest.yaml.nodes import MapNode, ScalarNode, leaves, location_of, shortened
+from workbench.manifest.yaml.nodes import MapNode, ScalarNode, leaves, location_of, node_at, shortened
 from workbench.metric_names import goal_of
 from workbench.spec import (
     BindMount,
@@ -76,7 +76,8 @@ def build(root: MapNode, folder: Path | None, findings: Findings) -> JobSpec | N
         folder: the folder of a requirements file; None is the working directory.
         findings: where faults and warnings go.
     """
-    values = MANIFEST.read(root, "", findings)
+    is_of_experiment = node_at(root, f"env.{CONFIG_VARIABLE}") is not None
+    values = (MANIFEST_OF_EXPERIMENT if is_of_experiment else MANIFEST).read(root, "", findings)
     if values is None:
         return None
     _warn_of_placeholders(root, findings)
@@ -218,7 +219,8 @@ def _check_conflicts(fields: Mapping[str, Any], root: MapNode, findings: Finding
             problem = "is under search.params as well; keep one"
             findings.fault(location_of(root, f"params.{name}"), f"params.{name}", problem)
     names = [*(name for name in fields.get("params") or {} if name not in searched), *searched]
-    check_param_variables(names, location_of(root, "params"), findings)
+    if CONFIG_VARIABLE not in env:  # the code of an experiment of Determined reads them by their names
+        check_param_variables(names, location_of(root, "params"), findings)
 
 
 def _check_variable(name: str, value: str, root: MapNode, findings: Findings) -> None:

@@ -23,6 +23,7 @@ from workbench.manifest.builder.overrides import (
     drop_secrets_from_env,
     is_of_experiment,
     under_defaults,
+    without_variables,
 )
 from workbench.manifest.builder.params import expanded
 from workbench.manifest.keys import credentials
@@ -171,6 +172,7 @@ def load_text(
         if recognised_text(text, source, elsewhere):
             raise _refused(elsewhere, set())
     merged, experiment, parts, sets = written, None, templates, overrides
+    variables = os.environ if environ is None else environ
     if isinstance(written, MapNode) and "framework" not in written.entries:
         experiment = _experiment_over_templates(written, templates, findings)
     if experiment is not None:
@@ -178,13 +180,14 @@ def load_text(
         experiment = apply_sets_of_experiment(experiment, of_experiment, findings)
         merged, parts = experiment, ()
         sets = [text for text in overrides if text not in of_experiment]
+        variables = without_variables(variables, of_experiment)
     root = _checked(merged, source, findings, is_on_cpu=is_on_cpu)
     layers: Sequence[tuple[str, str, Mapping[str, Any]]] = ()
     if root is not None:
         layers = _layers(defaults, findings)
         known = {*known_params, *(name for *_, values in layers for name in _mapping(values.get("params")))}
         _refuse_unknown_params(root, sets, parts, known, findings)
-        root = _laid_over(root, sets, flags, os.environ if environ is None else environ, findings)
+        root = _laid_over(root, sets, flags, variables, findings)
         for template in reversed(parts):
             root = _over_template(root, template, findings)
         for origin, file, values in layers:

@@ -10,7 +10,7 @@ from workbench.errors import UsageError, is_utf8
 from workbench.manifest.builder.determined import EXPERIMENT, RESOURCES
 from workbench.manifest.builder.overlay import drop, kind_at, laid_over, put_at, set_at
 from workbench.manifest.keys.containers import KeyTable
-from workbench.manifest.keys.kinds import MultilineText, Script, Text
+from workbench.manifest.keys.kinds import MultilineText, Script, Text, ValueKind
 from workbench.manifest.keys.root import MANIFEST
 from workbench.manifest.yaml.compose import compose
 from workbench.manifest.yaml.faults import Findings
@@ -113,11 +113,37 @@ def apply_sets_of_experiment(root: MapNode, overrides: Sequence[str], findings: 
 
 
 def is_of_experiment(override: str) -> bool:
-    """Say whether a ``path=value`` sets a key that experiments of Determined have, and manifests do not."""
-    name, _, below = override.partition("=")[0].strip().partition(".")
+    """Say whether a ``path=value`` sets a key in an experiment of Determined.
+
+    A key that manifests have, too, is the experiment's unless the value has a form that manifests alone take: labels
+    that are a map, a time with its unit.
+    """
+    path, _, value = override.partition("=")
+    name, _, below = path.strip().partition(".")
     if name == "resources":  # manifests have such a map, too
         return below.partition(".")[0] in RESOURCES.keys
-    return name in EXPERIMENT.keys and MANIFEST.below(name) is None
+    if name not in EXPERIMENT.keys:
+        return False
+    if (found := MANIFEST.below(name)) is None:
+        return True
+    node = _value(value, MANIFEST, name, SourceLocation(SET, 0, 0, SET), Findings())
+    is_only_ours = isinstance(node, MapNode) or (
+        node is not None and _takes(found[1], node) and not _takes(EXPERIMENT.keys[name].kind, node)
+    )
+    # An item of a list is set in the list that the manifest has of it.
+    return not below and not is_only_ours
+
+
+def _takes(kind: ValueKind, node: Node) -> bool:
+    findings = Findings()
+    kind.read(kind.canonical(node, "", findings), "", findings)
+    return not findings.faults and not findings.warnings
+
+
+def without_variables(environ: Mapping[str, str], overrides: Sequence[str]) -> dict[str, str]:
+    """Return an environment without the variables of keys that ``--set`` sets in an experiment: it goes before them."""
+    names = {text.partition("=")[0].strip() for text in overrides}
+    return {name: value for name, value in environ.items() if VARIABLES.get(name) not in names}
 
 
 def _set_by_paths(overrides: Sequence[str], kind: KeyTable, findings: Findings) -> Iterator[tuple[str, Node]]:

@@ -23,6 +23,7 @@ from workbench.manifest.yaml.nodes import (
 from workbench.spec import JobSpec, spec_from_json, spec_to_json
 
 _REFERENCE: Final = re.compile(r"\$\{params\.([^{}]*)\}")
+_VARIABLE: Final = re.compile(r"[A-Z0-9_]+")
 _GROWTH_MAX: Final = 1 << 20
 """How many characters expansion may add in all: a text that names another one many times is a bomb."""
 
@@ -46,6 +47,19 @@ def flat_params(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
             yield from flat_params(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
+
+
+def param_variables(params: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables of hyper-parameters, and their texts.
+
+    Names of an experiment of Determined may be no variables, or the same one, which the first of them has then.
+    """
+    found: dict[str, str] = {}
+    for name, value in flat_params(params):
+        variable = param_variable(name)
+        if _VARIABLE.fullmatch(variable):
+            found.setdefault(variable, param_text(value))
+    return found
 
 
 def with_params(document: Any, params: Mapping[str, Any]) -> Any:

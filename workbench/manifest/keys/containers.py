@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from copy import copy
+from dataclasses import replace
+from typing import Any, Self
 
 from workbench.manifest.keys.kinds import MultilineText, ValueKind
 from workbench.manifest.yaml.faults import Findings, nearest
@@ -67,6 +69,13 @@ class KeyTable(ValueKind):
             return part, self
         name = self._names.get(part)
         return (name, self.keys[name].kind) if name else None
+
+    def with_kinds(self, **kinds: ValueKind) -> Self:
+        """Return the same table in which some keys have other kinds."""
+        made = copy(self)
+        changed = {name: replace(self.keys[name], kind=kind) for name, kind in kinds.items()}
+        made.keys = {**self.keys, **changed}
+        return made
 
     def known(self) -> tuple[str, ...]:
         """Return every name and spelling."""

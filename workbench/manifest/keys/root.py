@@ -19,7 +19,7 @@ from workbench.manifest.keys.scalars import (
     TruthValue,
     WholeNumber,
 )
-from workbench.manifest.keys.search_keys import SEARCH
+from workbench.manifest.keys.search_keys import SEARCH, Distributions
 from workbench.manifest.keys.stop_keys import LOG_POLICY, STOP_RULE
 from workbench.manifest.keys.store_keys import CHECKPOINTS, DATA_STORE
 from workbench.spec import DEFAULT_PRIORITY, DEFAULT_WEIGHT, PRIORITY_MAX, WEIGHT_MAX, WEIGHT_MIN
@@ -28,6 +28,8 @@ VARIABLE_NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 IMAGE_PULLS: Final = ("missing", "always", "never")
 LAUNCHERS: Final = ("none", "torchrun", "mpirun", "horovod", "deepspeed")
 LEARNERS_MAX: Final = 10_000
+LABEL_LENGTH_MAX: Final = 63
+LABEL_EXPECTED: Final = f"a letter or a digit, then letters, digits, ., _, - and /, {LABEL_LENGTH_MAX} in all"
 _BACKEND: Final = r"[A-Za-z0-9][\w.-]*|[a-z][a-z0-9+.-]*://[^\s,]+"
 
 
@@ -356,7 +358,8 @@ MANIFEST: Final = KeyTable(
         MapOf(
             Text(length_max=256),
             "a map of names and texts, such as {team: vision}",
-            key_pattern=r"[A-Za-z0-9][\w./-]{0,62}",
+            key_pattern=rf"[A-Za-z0-9][\w./-]{{0,{LABEL_LENGTH_MAX - 1}}}",
+            key_expected=LABEL_EXPECTED,
         ),
         "Names and texts of your own, to find jobs by.",
         default="none",
@@ -515,3 +518,8 @@ MANIFEST: Final = KeyTable(
         "retries": "write max_restarts:",
     },
 )
+
+MANIFEST_OF_EXPERIMENT: Final = MANIFEST.with_kinds(
+    search=SEARCH.with_kinds(params=Distributions(is_of_experiment=True))
+)
+"""The same of a manifest that is made of an experiment of Determined."""

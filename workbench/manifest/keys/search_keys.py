@@ -25,6 +25,7 @@ PARAM_NAME: Final = r"[A-Za-z_][A-Za-z0-9_-]*"
 TRIALS_MAX: Final = 100_000
 TIME_MAX: Final = 1 << 53
 POINTS_MAX: Final = TRIALS_MAX
+RUNGS_MAX: Final = 64
 
 _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "random": ("max_trials",),
@@ -61,15 +62,20 @@ _SCALAR: Final = AnyScalar()
 
 
 class Distributions(MapOf):
-    """Hyper-parameters by name: a distribution, a value that stays, or a map of more of them."""
+    """Hyper-parameters by name: a distribution, a value that stays, or a map of more of them.
 
-    def __init__(self) -> None:
+    Those of an experiment of Determined may have any name, also that of a distribution: a map is one only where a list
+    is below that name.
+    """
+
+    def __init__(self, *, is_of_experiment: bool = False) -> None:
         super().__init__(
             self,
             "a map of names and what may be tried, such as {lr: {loguniform: [1e-5, 1e-1]}}",
-            key_pattern=PARAM_NAME,
+            key_pattern=r"[\s\S]*" if is_of_experiment else PARAM_NAME,
             key_expected="letters, digits, underscores and dashes",
         )
+        self.is_of_experiment = is_of_experiment
 
     def read(self, node: Node, path: str, findings: Findings) -> dict[str, Any] | None:
         """Return plain values, distributions as maps with the name of one."""
@@ -114,7 +120,11 @@ def _tried(kind: Distributions, node: Node, path: str, findings: Findings) -> An
         hint = "write {choice: [...]} to try each of them"
         findings.fault(node.location, path, "a list is not something that can be tried", hint)
         return None
-    named = [name for name in node.entries if name in DISTRIBUTIONS]
+    named = [
+        name
+        for name, entry in node.entries.items()
+        if name in DISTRIBUTIONS and (isinstance(entry.node, ListNode) or not kind.is_of_experiment)
+    ]
     if not named:
         if (meant := _meant(node)) is not None:
             name, close = meant
@@ -199,10 +209,15 @@ def _plain(node: Node) -> Any:
     return {name: _plain(entry.node) for name, entry in node.entries.items()}
 
 
+def _kind_of(value: Mapping[str, Any]) -> str:
+    """Return the name of a distribution; empty for more parameters, of which one may be called so."""
+    return next((name for name in DISTRIBUTIONS if isinstance(value.get(name), (list, tuple))), "")
+
+
 def searched_names(root: Mapping[str, Any]) -> Iterator[str]:
     """Yield the names of the parameters of a search as ``${params.NAME}`` has them, nested ones with dots."""
     for name, value in root.items():
-        if isinstance(value, Mapping) and not any(kind in value for kind in DISTRIBUTIONS):
+        if isinstance(value, Mapping) and not _kind_of(value):
             yield from (f"{name}.{below}" for below in searched_names(value))
         else:
             yield name
@@ -244,7 +259,7 @@ def _hint(name: str) -> str:
 def _check_grid(params: Mapping[str, Any], path: str, node: Node, findings: Findings) -> None:
     total = 1
     for name, value in _distributions(params):
-        kind = next(kind for kind in DISTRIBUTIONS if kind in value)
+        kind = _kind_of(value)
         if kind == "choice":
             total *= len(value[kind])
         elif COUNT not in value:
@@ -266,7 +281,7 @@ def _check_grid(params: Mapping[str, Any], path: str, node: Node, findings: Find
 def _distributions(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
     for name, value in params.items():
         if isinstance(value, Mapping):
-            if any(kind in value for kind in DISTRIBUTIONS):
+            if _kind_of(value):
                 yield f"{prefix}{name}", value
             else:
                 yield from _distributions(value, f"{prefix}{name}.")
@@ -344,10 +359,12 @@ SEARCH: Final = SearchTable(
         default="4",
         example="3",
     ),
-    Key("max_rungs", WholeNumber(1, 64), "How many rungs there are at most.", default="5", example="4"),
+    Key(
+        "max_rungs", WholeNumber(1, RUNGS_MAX), "How many rungs there are at most.", default="5", example="4"
+    ),
     Key(
         "rungs",
-        WholeNumber(1, 64),
+        WholeNumber(1, RUNGS_MAX),
         "`asha`: how many rungs there are.",
         default="as many as `max_rungs`, `max_time` and `max_trials` allow",
         example="3",
@@ -361,7 +378,7 @@ SEARCH: Final = SearchTable(
     ),
     Key(
         "brackets",
-        ListOf(WholeNumber(1, 64), "a list of numbers of rungs", one_is_enough=True),
+        ListOf(WholeNumber(1, RUNGS_MAX), "a list of numbers of rungs", one_is_enough=True),
         "`adaptive_asha`: how many rungs each bracket has.",
         default="those of `mode`",
         example="[3, 2]",

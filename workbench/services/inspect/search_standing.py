@@ -224,7 +224,7 @@ class SearchReader:
         self._ranges = {
             name: TriedRange(kind, tuple(values))
             for (name, _, kind), values in split
-            if kind in DISTRIBUTIONS
+            if kind in DISTRIBUTIONS and isinstance(values, (list, tuple))
         }
 
     def _read_events(self, store: Store, written: int) -> None:
