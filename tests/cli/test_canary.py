@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import os
 import subprocess
 import threading
@@ -86,14 +87,19 @@ def write_code(fabric: Fabric, s3: Server, runner: str, end: str) -> Path:
     }
     manifest.write_text(MANIFEST.format(secret="not-yet-known", **keys))
     (fabric.folder / "train.py").write_text("print('trains')\n")
+    commit(fabric.folder)
+    manifest.write_text(MANIFEST.format(secret=SECRET, **keys))
+    return manifest
+
+
+def commit(folder: Path) -> None:
+    """Make a folder a repository with all that it holds."""
     for args in (
         ["init", "-q"],
         ["add", "."],
         ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"],
     ):
-        subprocess.run(["git", *args], cwd=fabric.folder, check=True, capture_output=True)
-    manifest.write_text(MANIFEST.format(secret=SECRET, **keys))
-    return manifest
+        subprocess.run(["git", *args], cwd=folder, check=True, capture_output=True)
 
 
 def files_with_canaries(*roots: Path) -> list[Path]:
@@ -294,13 +300,14 @@ searcher: {{metric: loss, {searcher}}}
 resources: {{slots_per_trial: 0}}
 checkpoint_storage: {{type: s3, bucket: tf_trained_model, prefix: of/trials, endpoint_url: "{address}",
   access_key: {key}, secret_key: {secret}, save_trial_latest: 1, save_trial_best: 0}}
+data: {{root: /d, secrets: {{deep: ["{token}"]}}}}
 """
 
 TRAIN = """\
 import os
 import determined as det
 
-print({**os.environ})
+print({**os.environ}, det.get_cluster_info().user_data, det.get_cluster_info().trial._config)
 with det.core.init() as core:
     for step in 1, 2:
         with core.checkpoint.store_path({"steps_completed": step}) as (path, name):
@@ -318,7 +325,8 @@ def test_the_keys_of_an_experiments_storage_are_nowhere_but_in_the_files_of_secr
 ) -> None:
     manifest = fabric.folder / "experiment.yaml"
     (fabric.folder / "train.py").write_text(TRAIN)
-    manifest.write_text(EXPERIMENT.format(x=x, searcher=searcher, address=s3.address, key=KEY, secret=SECRET))
+    keys = {"address": s3.address, "key": KEY, "secret": SECRET, "token": TOKEN}
+    manifest.write_text(EXPERIMENT.format(x=x, searcher=searcher, **keys))
     ran = [
         fabric(*args, "experiment.yaml")
         for args in (["validate"], ["plan", "--native"], ["plan", "--json"], ["preview"], ["convert"])
@@ -332,7 +340,7 @@ def test_the_keys_of_an_experiments_storage_are_nowhere_but_in_the_files_of_secr
     ran += [fabric("show", each, "--json") for each in jobs()]
     ran += [fabric("show", each, "--manifest") for each in jobs()]
 
-    both = Mask([SECRET, KEY])
+    both = Mask([SECRET, KEY, TOKEN])
     for one in ran:
         assert both.spans(f"{one.stdout}{one.stderr}".encode()) == [], one.args
     assert "${CHECKPOINT_STORAGE_PASSWORD}" in ran[4].stdout
@@ -343,6 +351,76 @@ def test_the_keys_of_an_experiments_storage_are_nowhere_but_in_the_files_of_secr
     for each in jobs():
         stored = s3.folder / "tf_trained_model/of/trials" / each / "_checkpoints"
         assert [path.read_text() for path in stored.glob("*/state")] == ["2"]
+
+
+OF_CODE = """\
+name: canary
+entrypoint: python3 train.py
+searcher: {{name: single, metric: loss}}
+resources: {{slots_per_trial: 0}}
+max_restarts: 1
+data:
+  root: /d
+  secrets: {{password: {token}, deep: [{{key: {secret}}}], of_mine: "${{OF_MINE}}", pin: 7}}
+"""
+READS = """\
+import hashlib, os, sys
+import determined as det
+
+data = det.get_cluster_info().user_data
+secrets = data["secrets"]
+values = secrets["password"], secrets["deep"][0]["key"], secrets["of_mine"]
+print({**os.environ}, data, *values)
+digest = hashlib.sha256(" ".join(values).encode()).hexdigest()
+print("read", digest, data["root"], secrets["pin"])
+sys.exit(int(os.environ["DET_TRIAL_RUN_ID"]) < 3)
+"""
+
+
+def test_secrets_of_an_experiments_data_are_read_by_its_code_alone(
+    fabric: Fabric, home: Home, clean_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_mine = 'canary "quoted" ${hush}'
+    canaries = Mask([SECRET, TOKEN, of_mine])
+    monkeypatch.setenv("OF_MINE", of_mine)
+    manifest = fabric.folder / "experiment.yaml"
+    (fabric.folder / "train.py").write_text(READS)
+    manifest.write_text(OF_CODE.format(token="not-yet-known", secret="nor-this"))
+    commit(fabric.folder)
+    manifest.write_text(OF_CODE.format(token=TOKEN, secret=SECRET))
+    with looking(canaries) as shown:
+        ran = [
+            fabric(*args, "experiment.yaml")
+            for args in (["validate"], ["plan", "--native"], ["plan", "--json"], ["convert"])
+        ]
+        assert "set the secret DET_DATA_SECRETS to it" in ran[-1].stdout + ran[-1].stderr
+        assert "data.secrets.password (and 2 more) is written out" in ran[1].stdout + ran[1].stderr
+        ran.append(fabric("run", "experiment.yaml", expect=1))  # and again, by its host
+        job_id = fabric.json("list", "--json")[0]["id"]
+        monkeypatch.delenv("OF_MINE")
+        ran += [fabric("resume", job_id), fabric("rerun", job_id, expect=1)]
+        again = fabric.json("list", "--json")[0]["id"]
+        words = (
+            ["show"],
+            ["show", "--json"],
+            ["show", "--origin"],
+            ["show", "--manifest"],
+            ["logs"],
+            ["events"],
+        )
+        ran += [fabric(first, job_id, *more) for first, *more in words]
+
+    digest = hashlib.sha256(f"{TOKEN} {SECRET} {of_mine}".encode()).hexdigest()
+    for each, attempts in ((job_id, 3), (again, 2)):
+        for attempt in range(1, attempts + 1):
+            output = home.job(each).attempt(attempt).learner(1).output.read_text()
+            assert f"read {digest} /d 7\n" in output
+            assert "*" * len(TOKEN) in output
+    assert shown == []
+    for one in ran:
+        assert canaries.spans(f"{one.stdout}{one.stderr}".encode()) == [], one.args
+    kept = {home.secrets / f"{each}.json" for each in (job_id, again)}
+    assert set(files_with(canaries, clean_environment)) == {manifest, *kept}
 
 
 LOGIN = "canary+login/0816 hush"

@@ -743,6 +743,19 @@ def test_what_is_known_of_the_job(run) -> None:  # type: ignore[no-untyped-def]
     assert others == "%(levelname)s: [%(process)s] %(name)s: %(message)s 1 [3]"
 
 
+def test_secrets_of_the_data_are_those_of_a_variable_and_not_in_the_configuration(run) -> None:  # type: ignore[no-untyped-def]
+    show = "info = det.get_cluster_info()\nprint(info.user_data, info.trial._config['data'])\n"
+    config = {"DET_EXPERIMENT_CONFIG": '{"data": {"root": "/d"}}'}
+
+    ran = run(show, DET_DATA_SECRETS='{"key": "k", "deep": [1]}', **config)
+    broken = run(show, DET_DATA_SECRETS="k", **config)
+
+    secrets = {"key": "k", "deep": [1]}
+    assert ran.stdout == f"{ {'root': '/d', 'secrets': secrets} } {{'root': '/d'}}\n", ran.stderr
+    assert broken.stdout == "{'root': '/d'} {'root': '/d'}\n"
+    assert "DET_DATA_SECRETS is not JSON" in broken.stderr
+
+
 def test_what_is_known_of_the_job_agrees_with_its_variables(run) -> None:  # type: ignore[no-untyped-def]
     ran = run(
         "info, trial = det.get_cluster_info(), det.get_cluster_info().trial\n"

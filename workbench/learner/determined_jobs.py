@@ -28,6 +28,8 @@ EXTERNAL_IDS = ("external_experiment_id", "external_trial_id")
 NOTED = ("name", "description", "labels", "workspace", "project", *EXTERNAL_IDS, "hyperparameters")
 """What is noted of such an experiment, as its code says it, in the order of the notes. Other data may be secret."""
 HPARAMS_VARIABLE = "DET_HPARAMS"
+DATA_SECRETS_VARIABLE = "DET_DATA_SECRETS"
+"""A secret: ``data.secrets`` of such an experiment as JSON, which is in no other record of it."""
 SLOTS_VARIABLE = "DET_SLOT_IDS"
 """The numbers of a job's slots as JSON: its GPUs, or processes on the CPU where there is none."""
 LENGTHS_VARIABLE = "DET_SEARCHER_LENGTHS"

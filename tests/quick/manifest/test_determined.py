@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -731,7 +732,7 @@ def test_a_weight_out_of_range_becomes_the_nearest_and_is_named(weight: float, b
     ],
 )
 def test_an_entrypoint_is_a_command(entrypoint: str, command: str) -> None:
-    text = f"entrypoint: {entrypoint}\nsearcher: {{name: single, metric: x}}\n"
+    text = f"entrypoint: {entrypoint}\nsearcher: {{name: single, metric: x, max_length: {{batches: 9}}}}\n"
 
     assert spec_of(text).framework.command == command
 
@@ -754,7 +755,8 @@ def test_a_launcher_that_is_not_there_is_named() -> None:
 )
 def test_no_warning_calls_the_settings_of_a_trial_class_unused(entrypoint: str) -> None:
     settings = (
-        "searcher: {name: single, metric: x}\nmin_validation_period: {batches: 10}\nscheduling_unit: 10\n"
+        "searcher: {name: single, metric: x, max_length: {batches: 100}}\n"
+        "min_validation_period: {batches: 10}\nscheduling_unit: 10\n"
         "checkpoint_policy: all\nperform_initial_validation: true\nrecords_per_epoch: 100\ndebug: true\n"
     )
 
@@ -772,6 +774,43 @@ def test_no_warning_calls_the_settings_of_a_trial_class_unused(entrypoint: str) 
         assert name not in warnings
         assert name in of_code
     assert "records_per_epoch" in warnings
+    assert (
+        "max_length: is deprecated since 0.38; a Trial class needs it, and is trained that long" in warnings
+    )
+    assert "the code decides how long it trains" in of_code
+
+
+@pytest.mark.parametrize("entrypoint", ["model:Trial", "python3 -m determined.launch.deepspeed --trial a:T"])
+@pytest.mark.parametrize(
+    "searcher", ["name: single", "name: adaptive_asha, max_trials: 4, time_metric: batches, max_time: 9"]
+)
+def test_a_trial_class_without_a_length_is_refused(entrypoint: str, searcher: str) -> None:
+    text = f"entrypoint: {entrypoint}\nsearcher: {{metric: x, {searcher}}}\n"
+
+    (fault,) = faults_of(text)
+
+    assert fault.key == "searcher.max_length"
+    assert "is missing: a Trial class does not say itself how long it trains" in str(fault)
+    assert fault.hint == "such as max_length: {batches: 1000}"
+    assert spec_of(text.replace("}\n", ", max_length: {epochs: 1}}\n")).framework.command
+    assert spec_of(text.replace(entrypoint, "python3 train.py")).framework.command
+
+
+def test_what_horovods_launcher_reads_for_a_script_is_not_called_unused() -> None:
+    single = "searcher: {name: single, metric: x}\ndebug: true\noptimizations:"
+    read = "{tensor_fusion_threshold: 8, tensor_fusion_cycle_time: 2, auto_tune_tensor_fusion: true}"
+    launcher = "entrypoint: python3 -m determined.launch.horovod train.py\n"
+
+    assert warnings_of(f"{launcher}{single} {read}\n") == ""
+    of_both = warnings_of(f"{launcher}{single} {read[:-1]}, aggregation_frequency: 4}}\n")
+    assert (
+        "optimizations.aggregation_frequency: is deprecated since 0.38 and has no effect on a script"
+        in of_both
+    )
+    assert "tensor_fusion" not in of_both
+    of_code = warnings_of(f"entrypoint: python3 train.py\n{single} {read}\n")
+    assert "optimizations: is deprecated" in of_code
+    assert "debug: is not carried over" in of_code
 
 
 def test_constants_of_any_kind_draw_nothing() -> None:
@@ -800,6 +839,30 @@ def test_bounds_of_log_that_look_like_values_are_named() -> None:
     found = [each for each in loaded(text).warnings if each.key == "hyperparameters.lr.minval"]
 
     assert ["minval: -4" in each.hint for each in found] == [True]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "warning"),
+    [
+        (
+            "minval: 0, maxval: 1e-2",
+            "maxval: the bounds of log are exponents: this one ends at 10**0.01 = 1.023",
+        ),
+        ("minval: 0, maxval: 1e-2", "if values up to 0.01 are meant, write maxval: -2"),
+        (
+            "minval: 0.1, maxval: 0.9",
+            "minval: the bounds of log are exponents: this one begins at 10**0.1 = 1.259",
+        ),
+        ("minval: 0, maxval: 1", ""),
+        ("minval: 0.5, maxval: 2", ""),
+        ("minval: -1, maxval: 0.5", ""),
+    ],
+)
+def test_bounds_of_log_below_one_power_of_its_base_are_named(bounds: str, warning: str) -> None:
+    found = warnings_of(f"{SINGLE}hyperparameters: {{lr: {{type: log, {bounds}, base: 10}}}}\n")
+
+    assert warning in found
+    assert bool(found) == bool(warning)
 
 
 def test_grids_have_determineds_points() -> None:
@@ -842,6 +905,10 @@ def test_slots_of_all_trials_limit_how_many_run_at_once() -> None:
     ("lines", "problem"),
     [
         ("seracher: {}\n", "did you mean searcher?"),
+        (
+            "startup_hook: pip install a\n",
+            "startup-hook.sh at the root of the code: it is run before the command",
+        ),
         ("workspace: w\n", "both, or neither"),
         ("hyperparameters: {x: {type: double, minval: 2, maxval: 2}}\n", "is not below"),
         ("hyperparameters: {a: {x: {type: integer, minval: 1, maxval: 2}}}\n", "did you mean int?"),
@@ -1032,6 +1099,24 @@ def test_checkpoints_go_to_the_store_of_the_file(
     assert store.connection == connection
 
 
+@pytest.mark.parametrize(
+    ("written", "other", "variable"),
+    [
+        ("access_key", "secret_key", "AWS_SECRET_ACCESS_KEY"),
+        ("secret_key", "access_key", "AWS_ACCESS_KEY_ID"),
+    ],
+)
+def test_one_key_of_a_bucket_without_the_other_is_named(written: str, other: str, variable: str) -> None:
+    text = f"{SINGLE}checkpoint_storage: {{type: s3, bucket: b, {written}: hidden1}}\n"
+
+    warning = warnings_of(text)
+
+    assert f"checkpoint_storage.{written}: comes without {other}:, which is taken from {variable}" in warning
+    assert "hidden1" not in warning
+    assert warnings_of(text.replace("hidden1", f"hidden1, {other}: hidden2")) == ""
+    assert warnings_of(f"{SINGLE}checkpoint_storage: {{type: s3, bucket: b}}\n") == ""
+
+
 def test_a_folder_of_the_container_is_that_of_the_bind_mount_which_covers_it() -> None:
     image = "environment: {image: i}\n"
     mounts = "bind_mounts: [{host_path: /x, container_path: y}, {host_path: /h/a, container_path: /ck}]\n"
@@ -1073,10 +1158,40 @@ def test_log_policies_join_those_that_determined_has_by_default(
     assert spec_of(f"{SINGLE}log_policies: {written}\n").log_policies == policies
 
 
+@pytest.mark.parametrize(
+    ("policy", "warning"),
+    [
+        (
+            "{name: x, action: exclude_node}",
+            "log_policies.0: has no pattern, so it does nothing but turn off another policy called x",
+        ),
+        (
+            "{name: CUDA OMM}",
+            "log_policies.0: turns off no policy: none is called CUDA OMM (did you mean CUDA OOM?)",
+        ),
+        ("{name: CUDA OOM}", ""),
+        ("{name: of the template}", ""),
+        ("{name: x, pattern: a, action: exclude_node}", ""),
+    ],
+)
+def test_a_log_policy_that_has_less_effect_than_it_seems_is_named(policy: str, warning: str) -> None:
+    found = warnings_of(f"{SINGLE}log_policies: [{policy}]\n")
+
+    assert warning in found
+    assert bool(found) == bool(warning)
+
+
 def test_a_log_policy_that_is_no_regular_expression_is_refused() -> None:
     assert "log_policies.0.pattern: is not a regular expression" in problems_of(
         SINGLE + "log_policies: [{pattern: 'a(', action: cancel_retries}]\n"
     )
+    assert (
+        "log_policies.0.pattern: has the class [:alpha:], which patterns here, Python's own"
+        in problems_of(SINGLE + "log_policies: [{pattern: 'node [[:alpha:]]+'}]\n")
+    )
+    assert spec_of(SINGLE + "log_policies: [{pattern: 'at [:a-z:]+'}]\n").log_policies[0] == {
+        "pattern": "at [:a-z:]+"
+    }
 
 
 def test_bind_mounts_are_carried_over_and_those_in_its_work_directory_are_in_the_code() -> None:
@@ -1215,7 +1330,7 @@ def test_a_converted_experiment_names_the_secret_of_its_login() -> None:
 
 def test_credentials_are_not_kept() -> None:
     kept = loaded(
-        SINGLE + "data: {secrets: {key: hidden4}, root: /d}\n"
+        SINGLE + "data: {secrets: {key: hidden4, deep: [{pin: 70717273}, hidden5]}, root: /d}\n"
         "checkpoint_storage: {type: s3, bucket: b, access_key: AKIA1, secret_key: hidden1}\n"
         "environment: {registry_auth: {username: me, password: hidden2, auth: hidden3}}\n"
     )
@@ -1223,8 +1338,60 @@ def test_credentials_are_not_kept() -> None:
     assert "bucket: b" in kept.text
     assert not any(
         secret in kept.text + str(kept.spec)
-        for secret in ("AKIA1", "hidden1", "hidden2", "hidden3", "hidden4")
+        for secret in ("AKIA1", "hidden1", "hidden2", "hidden3", "hidden4", "70717273", "hidden5")
     )
+
+
+def test_secrets_of_the_data_are_a_secret_of_the_job(tmp_path: Path) -> None:
+    template = tmp_path / "base.yaml"
+    template.write_text("data: {secrets: {deep: {pin: 70717273}}}\n")
+    text = SINGLE + "data: {secrets: {key: hidden4, 'a b': [hidden5, null], 'a-b': [hidden6]}, root: /d}\n"
+
+    found = load_text(
+        text,
+        "e.yaml",
+        environ={},
+        templates=[template],
+        overrides=["data.secrets.more=hidden7"],
+        defaults={"secrets": ["TOKEN"]},
+    )
+
+    assert found.spec.secrets == ("TOKEN", "DET_DATA_SECRETS")
+    assert json.loads(found.spec.env["DET_EXPERIMENT_CONFIG"])["data"] == {"root": "/d"}
+    assert json.loads(found.credentials["DET_DATA_SECRETS"]) == {
+        "key": "hidden4",
+        "a b": ["hidden5", None],
+        "a-b": ["hidden6"],
+        "deep": {"pin": 70717273},
+        "more": "hidden7",
+    }
+    # Each value by itself is one, too: under a name that no variable has, and each Secret of a cluster.
+    values = {name: text for name, text in found.credentials.items() if name != "DET_DATA_SECRETS"}
+    assert sorted(values.values()) == ["70717273", "hidden4", "hidden5", "hidden6", "hidden7"]
+    assert all(re.fullmatch(r"data\.secrets\.[A-Za-z0-9._-]+", name) for name in values)
+
+
+@pytest.mark.parametrize("written", ["hidden4", "[hidden4]", "{key: hidden4}"])
+def test_secrets_of_the_data_have_any_form(written: str) -> None:
+    found = loaded(f"{SINGLE}data: {{secrets: {written}}}\n")
+
+    assert json.loads(found.credentials["DET_DATA_SECRETS"]) == yaml.safe_load(written)
+    assert "hidden4" not in found.text + str(found.spec)
+
+
+@pytest.mark.parametrize("data", ["null", "{secrets: null}", "{root: /d}"])
+def test_data_without_secrets_needs_none(data: str) -> None:
+    found = loaded(f"{SINGLE}data: {data}\n")
+
+    assert (found.spec.secrets, dict(found.credentials)) == ((), {})
+
+
+def test_a_converted_experiment_names_the_secret_of_its_data() -> None:
+    made = convert(SINGLE + "data: {secrets: {key: hidden4}, root: /d}\n", "e.yaml")
+
+    assert "hidden4" not in made.text + "".join(made.notes)
+    assert spec_of(made.text).secrets == ("DET_DATA_SECRETS",)
+    assert "data.secrets: is not written out: set the secret DET_DATA_SECRETS to it, as JSON" in made.notes
 
 
 @pytest.mark.parametrize(
@@ -1241,6 +1408,8 @@ def test_credentials_are_not_kept() -> None:
         ("detVersion: 0.38\nmaxSlotsPerPod: 4\ndb: {}\n", "Determined's Helm chart"),
         ('{"pipe-parallel-size": 4, "model-parallel-size": 2, "optimizer": {"type": "Adam"}}\n', "GPT-NeoX"),
         ("entrypoint: a\nhyperparameters: {}\n", "it lacks searcher:"),
+        ("entrypoint: a\nresources: {slots_per_trial: 1}\n", "it lacks searcher:"),
+        ("entrypoint: [a]\nresources: {slots: 1}\nwork_dir: /w\n", "a generic task of Determined"),
     ],
 )
 def test_files_of_determined_that_are_no_experiments_are_named(text: str, name: str) -> None:
@@ -1350,6 +1519,28 @@ def test_a_pod_spec_with_nothing_in_it_adds_nothing(written: str) -> None:
         ("spec: {restartPolicy: Always}", "max_restarts: says how often"),
         ("status: {phase: x}", "pod_spec.status: cannot be set"),
         ("metdata: {}", "pod_spec.metdata: is not a key of a pod"),
+        ("metadata: {lables: {a: b}}", "pod_spec.metadata.lables: cannot be set (did you mean labels?)"),
+        (
+            "metadata: {uid: x}",
+            "pod_spec.metadata.uid: cannot be set (a file gives pods labels and annotations)",
+        ),
+        ("metadata: text", "pod_spec.metadata: is 'text'; write a map"),
+        (
+            "spec: {containers: [{name: determined-container, resources: {limit: {memory: 8Gi}}}]}",
+            "0.resources.limit: is not a key of resources (did you mean limits?)",
+        ),
+        (
+            "spec: {containers: [{name: determined-container, resources: {limits: 4}}]}",
+            "0.resources.limits: is 4; write a map such as {memory: 8Gi}",
+        ),
+        (
+            "spec: {containers: [{name: determined-container, resources: {claims: {name: gpu}}}]}",
+            "0.resources.claims: is {'name': 'gpu'}; write a list",
+        ),
+        (
+            "spec: {containers: [{name: determined-container, resources: [memory]}]}",
+            "0.resources: is ['memory']; write a map",
+        ),
         ("spec: [a]", "pod_spec.spec: is ['a']; write a map"),
         ("- a", "write a pod: metadata and spec"),
         ("spec: {containers: [{image: x}]}", "spec.containers.0: has no name"),
@@ -1370,6 +1561,15 @@ def test_what_a_pod_spec_cannot_say_is_named_with_what_says_it(written: str, pro
     assert problem in problems_of(with_pod(written))
 
 
+def test_what_a_pod_claims_reaches_its_learner() -> None:
+    own = "{name: determined-container, resources: {claims: [{name: gpu}], limits: {cpu: 2}}}"
+    spec = spec_of(with_pod(f"spec: {{resourceClaims: [{{name: gpu}}], containers: [{own}]}}"))
+
+    (learner,) = spec.kubernetes["pod_patch"]["spec"]["containers"]
+    assert learner == {"name": "learner", "resources": {"claims": [{"name": "gpu"}]}}
+    assert spec.cpus == 2
+
+
 def test_proxied_ports_are_a_container_s_of_one_trial() -> None:
     ports = (
         "environment: {image: x, proxy_ports: [{proxy_port: 8265, proxy_tcp: true}, {proxy_port: 6379}]}\n"
@@ -1381,6 +1581,15 @@ def test_proxied_ports_are_a_container_s_of_one_trial() -> None:
     assert spec_of(SINGLE + ports).ports == (6379, 8265)
     assert spec_of(searched + ports).ports == ()
     assert "proxy_ports: is not carried over: trials of one machine" in warnings_of(searched + ports)
+    assert warnings_of(SINGLE + ports) == ""
+    of_proxy = warnings_of(
+        SINGLE + ports.replace("8265,", "8265, unauthenticated: true, default_service_id: false,")
+    )
+    assert (
+        "environment.proxy_ports.0.unauthenticated: has no effect: no proxy stands before the port"
+        in of_proxy
+    )
+    assert "default_service_id" not in of_proxy
 
 
 def test_code_reads_which_data_an_integration_gives_and_no_token() -> None:

@@ -102,7 +102,10 @@ def test_its_examples_are_planned_as_they_are(path: Path, home: Home, tmp_path: 
 def test_an_entrypoint_of_any_form_is_planned_as_one_command(
     lines: str, command: str, home: Home, tmp_path: Path
 ) -> None:
-    assert spec_of(planned_text(lines + SINGLE, home, tmp_path)).framework.command.strip() == command
+    # A Trial class needs a length.
+    single = SINGLE.replace("}", ", max_length: {batches: 9}}")
+
+    assert spec_of(planned_text(lines + single, home, tmp_path)).framework.command.strip() == command
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -87,6 +88,37 @@ def test_what_is_written_out_works_and_is_warned_of_by_its_key() -> None:
     assert inline_secrets(manifest('auth_url: "http://a", user_name: me, password: "${KEY}"')) == []
 
 
+def experiment(secrets: str) -> Loaded:
+    text = f"entrypoint: a\nsearcher: {{name: single, metric: x}}\ndata: {{secrets: {secrets}}}\n"
+    return load_text(text, "e.yaml", environ={}, defaults={})
+
+
+def test_a_reference_among_the_secrets_of_an_experiments_data_becomes_a_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MINE", 'a "quoted" \\ ${value}')
+    loaded = experiment('{key: "${MINE}", pin: 7, deep: [hunter2]}')
+
+    found, warnings = with_values(loaded)
+
+    values = {"key": 'a "quoted" \\ ${value}', "pin": 7, "deep": ["hunter2"]}
+    assert json.loads(found.credentials["DET_DATA_SECRETS"]) == values
+    assert found.credentials["data.secrets.key"] == values["key"]
+    assert ["data.secrets.pin (and 1 more) is written out" in text for text in warnings] == [True]
+    assert inline_secrets(loaded) == ["7", "hunter2"]
+    assert with_values(experiment('{key: "${MINE}"}'))[1] == []
+
+
+def test_secrets_of_an_experiments_data_that_come_by_a_variable_are_secrets_one_by_one(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DET_DATA_SECRETS", '{"key": "hunter2hunter2"}')
+
+    made = prepare(RunOptions(command=("true",), runner="process", environment=("DET_DATA_SECRETS",)), home)
+
+    assert made.secrets["data.secrets.key"] == "hunter2hunter2"
+
+
 def test_of_several_that_are_written_out_one_is_named_and_the_others_counted() -> None:
     text = manifest('auth_url: "http://a", user_name: me, password: hunter2hunter2').text
     loaded = load_text(
@@ -139,6 +171,9 @@ def test_a_file_of_secrets_that_others_may_read_is_refused(clean_environment: Pa
         ("framework.image_location.identity_token=abc", "framework.image_location.identity_token=********"),
         ("environment.registry_auth.registrytoken=abc", "environment.registry_auth.registrytoken=********"),
         ("environment.registry_auth.auth=abc", "environment.registry_auth.auth=********"),
+        ("data.secrets.key=abc", "data.secrets.key=********"),
+        ("--set=data.secrets={key: a=b}", "--set=data.secrets=********"),
+        ("mydata.secrets.key=abc", "mydata.secrets.key=abc"),
         ("params.auth=abc", "params.auth=abc"),
         ("echo longsecret longsecret", "echo ********** **********"),
         ("tiny", "tiny"),

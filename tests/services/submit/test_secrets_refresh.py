@@ -55,6 +55,27 @@ def job_of(text: str, *overrides: str) -> JobDetail:
     return replace(detail, row=row, spec=loaded.spec, manifest_text=loaded.text, origins=loaded.origins)
 
 
+# Secrets of an experiment's data
+
+
+def test_the_secrets_of_an_experiments_data_stay_those_of_the_first_job(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINE", "of later")
+    text = "entrypoint: a\nsearcher: {name: single, metric: x}\ndata: {secrets: {a: written, b: '${MINE}'}}\n"
+    first = {
+        "DET_DATA_SECRETS": '{"a": "written", "b": "first"}',
+        "data.secrets.a": "written",
+        "data.secrets.b": "first",
+    }
+    write_secrets(home, JOB, first)
+
+    renew_credentials(home, job_of(text))
+
+    assert read_secrets(home, JOB) == first
+    assert find_again(home, JOB, job_of(text).spec) == []
+
+
 # Secrets that this home lacks
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import yaml
 
 from workbench.errors import ManifestError, ManifestFault
+from workbench.learner.determined_jobs import DATA_SECRETS_VARIABLE
 from workbench.manifest.builder import determined
 from workbench.manifest.builder.former_experiments import renewed
 from workbench.manifest.builder.load import validate_text
@@ -126,6 +127,11 @@ def _experiment(text: str, source: str) -> ConvertedManifest | None:
         )
     login = document["framework"].get("image_location") or {}
     notes += _named_secrets(login, LOGIN_CREDENTIALS, "environment.registry_auth", "REGISTRY")
+    if determined.data_secrets(root):
+        document["secrets"] = [DATA_SECRETS_VARIABLE]
+        notes.append(
+            f"{credentials.DATA_SECRETS}: is not written out: set the secret {DATA_SECRETS_VARIABLE} to it, as JSON"
+        )
     written = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
     return ConvertedManifest(written, "an experiment of Determined", tuple(notes))
 

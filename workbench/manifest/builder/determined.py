@@ -6,19 +6,21 @@ no key for is named by a warning, so nothing is lost silently.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from workbench.learner.determined_jobs import CONFIG_VARIABLE, HPARAMS_VARIABLE
+from workbench.learner.determined_jobs import CONFIG_VARIABLE, DATA_SECRETS_VARIABLE, HPARAMS_VARIABLE
 from workbench.manifest.builder.former_experiments import FORMER_SEARCHER_KEYS
 from workbench.manifest.keys.containers import Key, KeyTable, ListOf, MapOf
+from workbench.manifest.keys.credentials import DATA_SECRETS
 from workbench.manifest.keys.kinds import (
     MultilineText,
     NameChoice,
@@ -71,6 +73,7 @@ LOG_POLICIES: Final = (
 WORK_DIR: Final = "/run/determined/workdir"
 """Where Determined puts the code; here that folder has another path."""
 AMAZON: Final = "https://s3.amazonaws.com"
+_S3_KEYS: Final = {"access_key": "AWS_ACCESS_KEY_ID", "secret_key": "AWS_SECRET_ACCESS_KEY"}
 AZURE_SUFFIX: Final = "core.windows.net"
 GCS_SECRET: Final = "GCS_SERVICE_ACCOUNT_JSON"
 """Google's libraries name a file with this key; rclone takes its content."""
@@ -124,6 +127,9 @@ _READ_BY_TRIAL_CLASSES: Final = (
     "min_validation_period", "min_checkpoint_period", "scheduling_unit", "optimizations", "checkpoint_policy",
     "perform_initial_validation", "debug",
 )  # fmt: skip
+_FUSION: Final = ("tensor_fusion_threshold", "tensor_fusion_cycle_time", "auto_tune_tensor_fusion")
+"""Of ``optimizations`` what Horovod's launcher reads, whatever it starts."""
+_HOROVOD: Final = re.compile(r"determined\.launch\.horovod\b")
 _TRIAL_CLASS: Final = re.compile(r"[\w.]+:\w+")
 _TRIAL_OPTION: Final = re.compile(r"\s--trial[\s=]")
 _DEAD: Final = (
@@ -153,6 +159,12 @@ _NOT_CARRIED: Final[Mapping[str, str]] = {
 }
 
 
+_OF_PROXY: Final[Mapping[str, str]] = {
+    "unauthenticated": "it is published on the machine itself alone, for whoever has a login there",
+    "default_service_id": "its number is what it is reached by",
+}
+_POSIX_CLASS: Final = re.compile(r"\[[^\]]*(\[:\^?[a-z]+:\])")
+
 _NOT_OF_POD: Final[Mapping[str, str]] = {
     "status": "leave it out",
     "metadata.name": "the job's id names its pods",
@@ -170,7 +182,9 @@ _NOT_OF_POD: Final[Mapping[str, str]] = {
     "spec.ephemeralContainers": "write a container",
 }
 """What a file cannot say of a pod, here as in Determined, and what says it instead."""
+_OF_METADATA: Final = ("labels", "annotations")
 _OF_CONTAINER: Final = ("name", "resources", "volumeMounts", "volumeDevices", "env", "envFrom")
+_OF_RESOURCES: Final = ("requests", "limits", "claims")
 _INSTEAD_IN_CONTAINER: Final[Mapping[str, str]] = {
     "image": "environment.image names it",
     "imagePullPolicy": "environment.force_pull_image has it pulled",
@@ -584,7 +598,7 @@ EXPERIMENT: Final = _table(
     _key("debug", _TRUTH),
     *(_key(name, _PLAIN) for name in ("tensorboard_storage", "security", "data_layer", "internal")),
     elsewhere={
-        "startup_hook": "write a file startup-hook.sh and call it from the entrypoint",
+        "startup_hook": "write it to a file startup-hook.sh at the root of the code: it is run before the command",
         "framework": "this file is Determined's: it has entrypoint:",
         "search": "this file is Determined's: it has searcher:",
         "params": "this file is Determined's: it has hyperparameters:",
@@ -859,17 +873,32 @@ class _Manifest:
         written = list(self._values.get("log_policies") or ())
         named = {policy.get("name") for policy in written}
         for number, policy in enumerate(written):
-            if not policy.get("name") and not policy.get("pattern"):
-                key = f"log_policies.{number}"
-                self._findings.fault(self._at(key), key, "has no name and no pattern", "write name:")
+            parts = policy.get("name", ""), policy.get("pattern", ""), policy.get("action")
+            self._check_log_policy(f"log_policies.{number}", *parts)
         found: list[dict[str, str]] = []
         for policy in (*written, *(each for each in LOG_POLICIES if each["name"] not in named)):
             action = policy.get("action")
             kind = action.get("type") if isinstance(action, Mapping) else action
-            parts = {"name": policy.get("name"), "pattern": policy.get("pattern"), "action": kind}
-            if parts["pattern"]:  # one with a name alone turns the default of that name off
-                found.append({key: value for key, value in parts.items() if value})
+            kept = {"name": policy.get("name"), "pattern": policy.get("pattern"), "action": kind}
+            if kept["pattern"]:  # one with a name alone turns the default of that name off
+                found.append({key: value for key, value in kept.items() if value})
         return found
+
+    def _check_log_policy(self, key: str, name: str, pattern: str, action: Any) -> None:
+        """Refuse a policy that says nothing or means something else here, and warn of one that has no effect."""
+        usual = [each["name"] for each in LOG_POLICIES]
+        if not name and not pattern:
+            self._findings.fault(self._at(key), key, "has no name and no pattern", "write name:")
+        elif found := _POSIX_CLASS.search(pattern):
+            problem = f"has the class {found[1]}, which patterns here, Python's own, do not know"
+            hint = "such as [A-Za-z] for [[:alpha:]]"
+            self._findings.fault(self._at(key), f"{key}.pattern", problem, hint)
+        elif not pattern and action:
+            problem = f"has no pattern, so it does nothing but turn off another policy called {name}"
+            self._findings.warn(self._at(key), key, problem, "write pattern:")
+        elif not pattern and name not in usual and (close := nearest(name, usual)):
+            problem = f"turns off no policy: none is called {name}"
+            self._findings.warn(self._at(key), key, problem, f"did you mean {close}?")
 
     def _bind_mounts(self) -> list[dict[str, Any]]:
         found = []
@@ -888,6 +917,7 @@ class _Manifest:
         ports = sorted({each["proxy_port"] for each in environment.get("proxy_ports") or ()})
         if not ports:
             return []
+        key = "environment.proxy_ports"
         _, is_searched = self.read_hyperparameters()
         if self._values["searcher"]["name"] != "single" or is_searched:
             why, hint = "trials of one machine would ask for the same ports", "run the trial alone"
@@ -895,10 +925,19 @@ class _Manifest:
             why = "the code serves on the machine itself, and nothing stands between"
             hint = "with environment.image they are ports of a container"
         else:
+            self._warn_of_proxy(environment["proxy_ports"])
             return ports
-        key = "environment.proxy_ports"
         self._findings.warn(self._at(key), key, f"is not carried over: {why}", hint)
         return []
+
+    def _warn_of_proxy(self, ports: Sequence[Mapping[str, Any]]) -> None:
+        """Warn of what a file says of Determined's proxy: ports are published as they are, without one."""
+        for number, port in enumerate(ports):
+            for name, hint in _OF_PROXY.items():
+                if port.get(name):
+                    key = f"environment.proxy_ports.{number}.{name}"
+                    problem = "has no effect: no proxy stands before the port"
+                    self._findings.warn(self._at(key), key, problem, hint)
 
     def _data_stores(self, image: Any) -> Node | None:
         """Return the stores of :meth:`_stores`, with their credentials where the file has them."""
@@ -929,7 +968,7 @@ class _Manifest:
             case "directory":
                 made = self._directory(storage["container_path"], has_image=bool(image))
             case "s3":
-                made = _s3(storage)
+                made = self._s3(storage)
             case "gcs":
                 self._warn_of_storage(
                     "type",
@@ -988,6 +1027,18 @@ class _Manifest:
             "add bind_mounts: with a folder of the host, or write type: shared_fs",
         )
         return None
+
+    def _s3(self, storage: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a store that speaks S3; without keys it is reached with those of the environment, as boto3 does it."""
+        written = [name for name in _S3_KEYS if storage.get(name)]
+        if len(written) == 1:
+            (other,) = (name for name in _S3_KEYS if name not in written)
+            problem = f"comes without {other}:, which is taken from {_S3_KEYS[other]} of your environment"
+            self._warn_of_storage(written[0], problem, f"write {other}:, or leave both out")
+        user, password = (storage.get(name) or f"${{{variable}}}" for name, variable in _S3_KEYS.items())
+        address = storage.get("endpoint_url") or AMAZON
+        connection = {"auth_url": address, "user_name": user, "password": password}
+        return _object_store("s3_datastore", storage["bucket"], storage.get("prefix"), connection)
 
     def _azure(self, storage: Mapping[str, Any]) -> dict[str, Any] | None:
         written, address = storage.get("connection_string"), storage.get("account_url")
@@ -1185,12 +1236,16 @@ class _Manifest:
             problem = f"the base {base:g} is not above 0"
             self._findings.fault(node.location, f"{path}.base", problem, "write base: 10")
             return None
-        if base > 1 and 0 < low < 0.1:
+        # Less than one power of the base: most likely they are the values themselves.
+        if base > 1 and (0 < low < 0.1 or (low >= 0 and high < 1)):
+            key, bound, verb, word = "minval", low, "begins", "from"
+            if not low:
+                key, bound, verb, word = "maxval", high, "ends", "up to"
             problem = (
-                f"the bounds of log are exponents: this one begins at {base:g}**{low:g} = {base**low:.4g}"
+                f"the bounds of log are exponents: this one {verb} at {base:g}**{bound:g} = {base**bound:.4g}"
             )
-            hint = f"if values from {low:g} are meant, write minval: {math.log(low, base):g}"
-            self._findings.warn(node.location, f"{path}.minval", problem, hint)
+            hint = f"if values {word} {bound:g} are meant, write {key}: {math.log(bound, base):g}"
+            self._findings.warn(node.location, f"{path}.{key}", problem, hint)
         try:
             # Powers of a base below 1 fall as the exponent grows.
             found = sorted((float(base) ** low, float(base) ** high))
@@ -1239,7 +1294,7 @@ class _Pods:
         }
         if volumes := spec.get("volumes"):
             spec["volumes"] = [{**one, "name": VOLUME_PREFIX + one["name"]} for one in volumes]
-        known = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
+        known = {key: metadata[key] for key in _OF_METADATA if metadata.get(key)}
         patch = {key: value for key, value in (("metadata", known), ("spec", spec)) if value}
         cluster = {
             **({"tolerations": tolerations} if tolerations else {}),
@@ -1265,6 +1320,12 @@ class _Pods:
             value = _value_at(self._pod, path)
             if value not in (None, False, "", [], {}) and (path, value) != ("spec.restartPolicy", "Never"):
                 self._refuse(path, "cannot be set", hint)
+        metadata = self._pod.get("metadata")
+        for key in metadata if isinstance(metadata, Mapping) else ():
+            if key not in _OF_METADATA and f"metadata.{key}" not in _NOT_OF_POD:
+                close = nearest(key, _OF_METADATA)
+                hint = f"did you mean {close}?" if close else "a file gives pods labels and annotations"
+                self._refuse(f"metadata.{key}", "cannot be set", hint)
         for key in ("containers", "initContainers", "volumes"):
             self._check_names(key, _value_at(self._pod, f"spec.{key}") or [])
         return len(self._findings.faults) == before
@@ -1289,6 +1350,25 @@ class _Pods:
                 if name not in _OF_CONTAINER:
                     hint = _INSTEAD_IN_CONTAINER.get(name, f"{CONTAINER} has {', '.join(_OF_CONTAINER)}")
                     self._refuse(f"{path}.{name}", f"cannot be set of {CONTAINER}", hint)
+                elif name == "resources":
+                    self._check_resources(f"{path}.{name}", item[name])
+
+    def _check_resources(self, path: str, resources: Any) -> None:
+        """See that what the training code's container asks for has the shape of that: nothing of it may be lost."""
+        if not isinstance(resources, Mapping):
+            self._refuse(path, f"is {resources!r}; write a map", "")
+            return
+        for name, part in resources.items():
+            if name not in _OF_RESOURCES:
+                close = nearest(name, _OF_RESOURCES)
+                self._refuse(
+                    f"{path}.{name}",
+                    "is not a key of resources",
+                    f"did you mean {close}?" if close else f"write {', '.join(_OF_RESOURCES)}",
+                )
+            elif not isinstance(part, list if name == "claims" else Mapping):
+                expected = "a list" if name == "claims" else "a map such as {memory: 8Gi}"
+                self._refuse(f"{path}.{name}", f"is {part!r}; write {expected}", "")
 
     def _learner(self, own: Mapping[str, Any]) -> dict[str, Any]:
         """Return what is added to the learner's container, as a part of a pod's ``spec``; nothing where nothing is."""
@@ -1300,11 +1380,12 @@ class _Pods:
             kind: {name: value for name, value in part.items() if not _is_ours(name)}
             for kind, part in _resources_of(own).items()
         }
+        claims = (own.get("resources") or {}).get("claims")
         mounted = _renamed(own)
         parts = {
             "env": [one for one in variables if "valueFrom" in one],
             "envFrom": own.get("envFrom"),
-            "resources": {kind: part for kind, part in amounts.items() if part},
+            "resources": {kind: part for kind, part in {**amounts, "claims": claims}.items() if part},
             "volumeMounts": mounted.get("volumeMounts"),
             "volumeDevices": mounted.get("volumeDevices"),
         }
@@ -1405,16 +1486,6 @@ def _object_store(
     return {"type": kind, "training_results": {"container": container}, "connection": dict(connection)}
 
 
-def _s3(storage: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a store that speaks S3; without keys it is reached with those of the environment, as boto3 does it."""
-    connection = {
-        "auth_url": storage.get("endpoint_url") or AMAZON,
-        "user_name": storage.get("access_key") or "${AWS_ACCESS_KEY_ID}",
-        "password": storage.get("secret_key") or "${AWS_SECRET_ACCESS_KEY}",
-    }
-    return _object_store("s3_datastore", storage["bucket"], storage.get("prefix"), connection)
-
-
 def _of_connection_string(text: str, container: str) -> dict[str, str] | None:
     """Return what a connection string of Azure says, None where it names no account that can be reached."""
     parts = dict(part.split("=", 1) for part in text.split(";") if "=" in part)
@@ -1513,6 +1584,7 @@ def _constants(node: MapNode) -> dict[str, Any]:
 def _check_searcher(searcher: Mapping[str, Any], root: MapNode, findings: Findings) -> None:
     """Check the keys of a searcher against one another."""
     name, node = searcher["name"], root.entries["searcher"].node
+    trains_class = _runs_trial_class(root)
     needed: tuple[str, ...] = ("max_trials",) if name in ("random", *HALVING) else ()
     if name == "async_halving":
         needed += ("num_rungs",)
@@ -1521,6 +1593,9 @@ def _check_searcher(searcher: Mapping[str, Any], root: MapNode, findings: Findin
     for key in needed:
         if not searcher.get(key):
             findings.fault(node.location, f"searcher.{key}", f"is missing; {name} needs it")
+    if trains_class and searcher.get("max_length") is None:
+        problem = "is missing: a Trial class does not say itself how long it trains"
+        findings.fault(node.location, "searcher.max_length", problem, "such as max_length: {batches: 1000}")
     for key, users in _USED_BY.items():
         if key in searcher and name not in users:
             findings.fault(node.location, f"searcher.{key}", f"is not a key of the searcher {name}")
@@ -1533,6 +1608,8 @@ def _check_searcher(searcher: Mapping[str, Any], root: MapNode, findings: Findin
         if name in HALVING and not searcher.get("max_time"):
             effect = "the searcher of 0.37, which pauses trials and promotes them, is meant"
             hint = "write time_metric: and max_time: for the one of 0.38"
+        elif trains_class:
+            effect, hint = "a Trial class needs it, and is trained that long", ""
         else:
             effect, hint = "the code decides how long it trains, and may ask for this", ""
         findings.warn(older.location, "searcher.max_length", f"is deprecated since 0.38; {effect}", hint)
@@ -1561,7 +1638,14 @@ def _length(value: Any) -> tuple[int | None, str]:
 
 def _name_what_is_left_out(root: MapNode, findings: Findings) -> None:
     """Warn of each key that is deprecated, dead, or not carried over, by its name."""
-    trained_by = _READ_BY_TRIAL_CLASSES if _runs_trial_class(root) else ()
+    trained_by: tuple[str, ...] = _READ_BY_TRIAL_CLASSES if _runs_trial_class(root) else ()
+    if not trained_by and _HOROVOD.search(_command_text(root)):
+        trained_by = ("optimizations", "debug")
+        found = node_at(root, "optimizations")
+        for name, entry in found.entries.items() if isinstance(found, MapNode) else ():
+            if name not in _FUSION and plain(entry.node) is not None:
+                problem = "is deprecated since 0.38 and has no effect on a script"
+                findings.warn(entry.location, f"optimizations.{name}", problem, _DEPRECATED["optimizations"])
     for path, hint in _DEPRECATED.items():
         if path not in trained_by and (node := node_at(root, path)) is not None and plain(node) is not None:
             findings.warn(node.location, path, "is deprecated since 0.38 and has no effect here", hint)
@@ -1580,10 +1664,14 @@ def _name_what_is_left_out(root: MapNode, findings: Findings) -> None:
 
 def _runs_trial_class(root: MapNode) -> bool:
     """Return whether the command is a Trial class, or a launcher of one: the file's settings train it."""
+    text = _command_text(root)
+    return bool(_TRIAL_CLASS.fullmatch(text) or _TRIAL_OPTION.search(text))
+
+
+def _command_text(root: MapNode) -> str:
     entry = root.entries.get("entrypoint")
     command = plain(entry.node) if entry is not None else ""
-    text = shlex.join(map(str, command)) if isinstance(command, list) else str(command or "")
-    return bool(_TRIAL_CLASS.fullmatch(text) or _TRIAL_OPTION.search(text))
+    return shlex.join(map(str, command)) if isinstance(command, list) else str(command or "")
 
 
 def plain(node: Node) -> Any:
@@ -1636,6 +1724,34 @@ def _config(root: MapNode) -> dict[str, Any]:
 
 
 _SECRET_PARTS: Final = ("checkpoint_storage", "internal")
+
+
+def data_secrets(root: MapNode) -> dict[str, str]:
+    """Return ``data.secrets`` of an experiment as :func:`secrets_of_code`; empty without it."""
+    found = node_at(root, DATA_SECRETS)
+    return {} if found is None or _is_null(found) else secrets_of_code(json.dumps(plain(found)))
+
+
+def secrets_of_code(text: str) -> dict[str, str]:
+    """Return the variable of learners that holds the secrets of an experiment's code as JSON, and each of its values.
+
+    These have names that no variable has: learners get them to strike them out of what is printed.
+    """
+    kept = {DATA_SECRETS_VARIABLE: text}
+    with contextlib.suppress(ValueError):
+        for path, value in _values_within(json.loads(text), DATA_SECRETS):
+            # A cluster's Secret takes such names alone.
+            name = re.sub(r"[^A-Za-z0-9._-]", "-", path)[:200]
+            kept[f"{name}.{len(kept)}" if name in kept else name] = str(value)
+    return kept
+
+
+def _values_within(value: Any, path: str) -> Iterator[tuple[str, str | float]]:
+    if isinstance(value, (dict, list)):
+        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _values_within(item, f"{path}.{name}")
+    elif value not in (None, ""):
+        yield path, value
 
 
 def _joined_maps(first: Node | None, second: Node | None) -> Node | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, TextIO
 
 from workbench.errors import ConfigError, FabricError, ManifestError, ManifestFault
+from workbench.learner.determined_jobs import DATA_SECRETS_VARIABLE
 from workbench.manifest.builder import determined
 from workbench.manifest.builder.former_experiments import renewed
 from workbench.manifest.builder.job import build
@@ -203,6 +204,9 @@ def load_text(
         raise _refused(findings, {file for _, file, _ in layers})
     # The access key of an experiment's storage is struck out of its text, too.
     spec, kept = credentials.taken_out(spec, with_user_names=experiment is not None)
+    if experiment is not None and (of_code := determined.data_secrets(experiment)):
+        kept |= of_code
+        spec = replace(spec, secrets=(*spec.secrets, DATA_SECRETS_VARIABLE))
     on_cpu = None
     if experiment is not None and not is_on_cpu and determined.is_by_device(experiment):
         loaded_on_cpu = load_text(

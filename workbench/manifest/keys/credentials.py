@@ -29,6 +29,8 @@ _AUTHS: Final = (f"{LOCATION}auth", "framework.imagelocation.auth")
 _DETERMINED_PARTS: Final = ("environment.registry_auth.", "checkpoint_storage.")
 _DETERMINED_NAMES: Final = frozenset({"auth", "access_key", "secret_key", "connection_string", "credential"})
 """What else is a credential in an experiment of Determined, below those parts."""
+DATA_SECRETS: Final = "data.secrets"
+"""Where an experiment of Determined has the secrets of its code."""
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -50,10 +52,15 @@ def _is_credential(path: str) -> bool:
     name = path.rpartition(".")[2]
     return (
         name in _NAMES
-        or path.startswith("data.secrets.")
+        or is_of_data_secrets(path)
         or path in _AUTHS
         or (name in _DETERMINED_NAMES and path.startswith(_DETERMINED_PARTS))
     )
+
+
+def is_of_data_secrets(path: str) -> bool:
+    """Say whether a path is that of the secrets of an experiment's code, or of one of them."""
+    return f"{path}.".startswith(f"{DATA_SECRETS}.")
 
 
 def plain_in(value: object, path: str = "") -> str:

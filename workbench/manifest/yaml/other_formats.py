@@ -37,6 +37,12 @@ FORMATS: Final = (
         " to env, runtime_env.pip to requirements",
     ),
     Format(
+        "a generic task of Determined",
+        frozenset({"entrypoint", "resources.slots"}),
+        frozenset(),
+        _TASK_HINT,
+    ),
+    Format(
         "an experiment of Determined",
         frozenset(),
         frozenset(

@@ -5,6 +5,7 @@ Temporary ones get a note of when they expire: a job that waits longer cannot re
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from workbench.clock import now_us
 from workbench.config.token_expiry import TOKEN_NAMES, TokenExpiry, session_expiry, signature_expiry
 from workbench.errors import NotAllowed, UsageError
 from workbench.formats import stamp
+from workbench.learner.determined_jobs import DATA_SECRETS_VARIABLE
 from workbench.manifest.keys.credentials import (
     LOCATION,
     is_reference,
@@ -38,7 +40,10 @@ _S3_KEYS: Final = {"user_name": "AWS_ACCESS_KEY_ID", "password": "AWS_SECRET_ACC
 _S3_REFERENCES: Final = {key: f"${{{name}}}" for key, name in _S3_KEYS.items()}
 KEYS: Final = "password|token|access_token|secret_access_key|identity_?token|registry_?token"
 _S3_TYPES: Final = ("s3_datastore", "mount_cos")
-_OPTION: Final = re.compile(rf"((?:^|\.)(?:{KEYS}|(?:image_?location|registry_auth)\.auth)=).*", re.DOTALL)
+_OPTION: Final = re.compile(
+    rf"((?:^|\.)(?:{KEYS}|(?:image_?location|registry_auth)\.auth)=|(?:^|=)data\.secrets(?:\.[^=]*)?=).*",
+    re.DOTALL,
+)
 
 
 def with_values(loaded: Loaded) -> tuple[Loaded, list[str]]:
@@ -57,7 +62,7 @@ def with_values(loaded: Loaded) -> tuple[Loaded, list[str]]:
     texts = [*loaded.credentials.values(), *(text for store in stores for text in store.connection.values())]
     names = list(dict.fromkeys(name for text in texts for name in named_in(text)))
     values = find_secrets(names) if names else {}
-    kept = {path: resolved(text, values.__getitem__) for path, text in loaded.credentials.items()}
+    kept = {path: _with_value(path, text, values) for path, text in loaded.credentials.items()}
     if (auth := kept.get(f"{LOCATION}auth")) and decoded_auth(auth) is None:
         raise UsageError(
             f"{LOCATION}auth is not the base64 of USER:PASSWORD",
@@ -72,6 +77,11 @@ def with_values(loaded: Loaded) -> tuple[Loaded, list[str]]:
     )
     resolved_manifest = replace(loaded, spec=replace(loaded.spec, data_stores=open_stores), credentials=kept)
     return resolved_manifest, _warnings(loaded)
+
+
+def _with_value(path: str, text: str, values: Mapping[str, str]) -> str:
+    is_json = path == DATA_SECRETS_VARIABLE
+    return resolved(text, lambda name: json.dumps(values[name])[1:-1] if is_json else values[name])
 
 
 def with_session_token(loaded: Loaded) -> Loaded:
@@ -108,7 +118,8 @@ def _text_of(value: str, kept: Mapping[str, str]) -> str:
 
 def inline_secrets(loaded: Loaded) -> list[str]:
     """Return the credentials that are written out in a manifest."""
-    return [text for text in loaded.credentials.values() if not is_reference(text)]
+    found = loaded.credentials.items()
+    return [text for path, text in found if path != DATA_SECRETS_VARIABLE and not is_reference(text)]
 
 
 def masked(arguments: Sequence[str], values: Iterable[str]) -> list[str]:
@@ -139,7 +150,9 @@ def _warnings(loaded: Loaded) -> list[str]:
     plain = [
         path
         for path, text in loaded.credentials.items()
-        if not is_reference(text) and not (named and loaded.origins.get(path) == "flag --data")
+        if path != DATA_SECRETS_VARIABLE
+        and not is_reference(text)
+        and not (named and loaded.origins.get(path) == "flag --data")
     ]
     if not plain:
         return []

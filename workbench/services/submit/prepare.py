@@ -163,6 +163,8 @@ def _prepare(
 ) -> JobSubmission:
     from workbench.config.secrets import find_secrets
     from workbench.controller.client.connect import request_prewarm
+    from workbench.learner.determined_jobs import DATA_SECRETS_VARIABLE
+    from workbench.manifest.builder.determined import secrets_of_code
     from workbench.services.backends.choice import BackendChoice, split_names
     from workbench.services.cancel import check_cancelled
     from workbench.services.submit import submit_environment
@@ -227,7 +229,10 @@ def _prepare(
         loaded, options, code, _environment_at(target, passed)
     )
     loaded, hook_notes = _with_startup_hook(loaded, code)
-    secrets = {**proxies, **loaded.credentials, **passed_on, **find_secrets(loaded.spec.secrets)}
+    named = [name for name in loaded.spec.secrets if name not in loaded.credentials]
+    secrets = {**proxies, **loaded.credentials, **passed_on, **find_secrets(named)}
+    if DATA_SECRETS_VARIABLE in named:
+        secrets |= secrets_of_code(secrets[DATA_SECRETS_VARIABLE])
     credential_notes = expiry_notes(loaded.spec, secrets, launch=launch)
     packed = None
     if code:

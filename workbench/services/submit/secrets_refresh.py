@@ -64,8 +64,9 @@ def renewed_credentials(whole: JobDetail, have: Mapping[str, str]) -> dict[str, 
 def _now(whole: JobDetail) -> Iterator[tuple[str, str]]:
     """Yield by path what each credential of the manifest stands for now, where it is a reference that is found."""
     from workbench.config.secrets import find_secrets
+    from workbench.learner.determined_jobs import DATA_SECRETS_VARIABLE
     from workbench.manifest import load_text
-    from workbench.manifest.keys.credentials import named_in, resolved
+    from workbench.manifest.keys.credentials import is_of_data_secrets, named_in, resolved
     from workbench.services.submit.credentials import session_token_paths, with_session_token
 
     try:
@@ -78,7 +79,9 @@ def _now(whole: JobDetail) -> Iterator[tuple[str, str]]:
     yield from dict.fromkeys(session_token_paths(read).values(), "").items()
     read = with_session_token(read)
     for path, text in read.credentials.items():
-        if names := named_in(text):
+        # Those of an experiment's code are one text with what was written out, which is nowhere but in the first job.
+        is_of_code = path == DATA_SECRETS_VARIABLE or is_of_data_secrets(path)
+        if (names := named_in(text)) and not is_of_code:
             try:
                 values = find_secrets(names)
             except UsageError:

@@ -140,7 +140,7 @@ class _LaunchCheck:
         if code is not None and not code.exists():
             self._fault(f"the code {code} is not there", "name a folder, a zip or a tar")
         with self._collecting(FabricError):
-            find_secrets(loaded.spec.secrets)
+            find_secrets([name for name in loaded.spec.secrets if name not in loaded.credentials])
         return target, loaded
 
     def _check_image(self, loaded: Loaded, target: TargetRef) -> None:

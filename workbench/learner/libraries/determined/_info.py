@@ -13,6 +13,7 @@ from pathlib import Path
 from workbench.learner import determined_jobs
 from workbench.learner.determined_jobs import (
     CONFIG_VARIABLE,
+    DATA_SECRETS_VARIABLE,
     HPARAMS_VARIABLE,
     SLOTS_VARIABLE,
     json_object,
@@ -99,7 +100,7 @@ class ClusterInfo:
         self.container_addrs = _addresses(max(_number("NUM_LEARNERS", 1), 1))
         self.container_rank = _number("NODE_RANK", 0)
         self.container_slot_counts = [max(len(self.slot_ids), 1)] * len(self.container_addrs)
-        self.user_data = config.get("data") or {}
+        self.user_data = _with_secrets(config.get("data") or {})
         self.trial = TrialInfo(job, {**json_object(get(HPARAMS_VARIABLE)), **hparams()}, config)
         self._trial_info = self.trial  # Determined's own examples read it by this name
         self._latest_checkpoint = _latest_at_start()
@@ -113,6 +114,21 @@ class ClusterInfo:
     def latest_checkpoint(self) -> str | None:
         """The id of the checkpoint that had been saved last when the command started; None where there was none."""
         return self._latest_checkpoint
+
+
+def _with_secrets(data: Any) -> Any:
+    """Return the experiment's own data with its secrets.
+
+    They are not in its configuration: the wheel's ``Trainer`` keeps that in checkpoints.
+    """
+    given = os.environ.get(DATA_SECRETS_VARIABLE)
+    if not given:
+        return data
+    try:
+        return {**data, "secrets": json.loads(given)}
+    except ValueError:
+        logger.warning("%s is not JSON: there is no user_data['secrets']", DATA_SECRETS_VARIABLE)
+        return data
 
 
 def _addresses(learners: int) -> list[str]:
