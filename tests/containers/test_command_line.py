@@ -111,6 +111,7 @@ with det.core.init() as core:
             print("saved", name, flush=True)
         sys.exit(1)
     worker = subprocess.Popen(["sleep", "3600"])
+    print("knows", det.get_cluster_info().user_data["secrets"]["token"], flush=True)
     print("waits", flush=True)
     while not core.preempt.should_preempt(auto_ack={acknowledges}):
         time.sleep(0.01)
@@ -124,6 +125,7 @@ with det.core.init() as core:
         "environment": {"image": DEBIAN},
         "resources": {"slots_per_trial": 0},
         "max_restarts": 1,
+        "data": {"secrets": {"token": "open-sesame"}},
     }
     (fabric.folder / "train.py").write_text(code)
     (fabric.folder / "experiment.json").write_text(json.dumps(experiment))
@@ -133,7 +135,8 @@ with det.core.init() as core:
     fabric("halt", "@last")
 
     saved = fabric("logs", "@last", "--attempt", "1").stdout.split("saved ")[1].strip()
-    assert fabric("logs", "@last", "--attempt", "2").stdout == f"latest {saved} 7\nwaits\nends with None\n"
+    second = fabric("logs", "@last", "--attempt", "2").stdout
+    assert second == f"latest {saved} 7\nknows ***********\nwaits\nends with None\n"
     assert fabric.json("show", "@last", "--json")["state"] == state
 
 

@@ -20,6 +20,7 @@ name: with a pod of its own
 entrypoint: python3 train.py
 searcher: {{name: single, metric: loss, max_length: {{batches: 1}}}}
 max_restarts: 0
+data: {{secrets: {{token: open-sesame}}}}
 checkpoint_storage: {{type: directory, container_path: /tmp/checkpoints}}
 environment:
   image: {DEBIAN}
@@ -53,6 +54,7 @@ import determined as det
 while not os.path.exists("/mnt/shared/watched"):
     time.sleep(0.05)
 print(open("/mnt/shared/first").read().strip(), os.environ["POD_OWN_NAME"], os.environ["PLAIN"], flush=True)
+print("knows", det.get_cluster_info().user_data["secrets"]["token"], flush=True)
 with det.core.init() as context:
     context.train.report_validation_metrics(steps_completed=1, metrics={"loss": 0.5})
 """
@@ -86,7 +88,8 @@ def test_a_pod_spec_s_containers_and_volumes_run_beside_the_trial_and_end_with_i
     ended = pods.wait()
 
     assert ended["state"] == "COMPLETED", json.dumps(ended["reason"])
-    line = pods.fabric("logs", ended["id"]).stdout.splitlines()[0]
+    line, secret = pods.fabric("logs", ended["id"]).stdout.splitlines()[:2]
+    assert secret == "knows ***********"
     assert line.startswith("from the first ") and line.endswith(" as it is")
     (name,) = line.removeprefix("from the first ").removesuffix(" as it is").split()
     assert short_id(ended["id"]) in name
