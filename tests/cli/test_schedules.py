@@ -122,6 +122,17 @@ def test_what_no_run_could_be_made_of_is_refused_at_once(
     assert fabric.json("schedule", "--json") == []
 
 
+@pytest.mark.parametrize("given", ["data={secrets: {a: s3cr3t-of-mine}}", " data.secrets.a=s3cr3t-of-mine"])
+def test_no_secret_of_an_experiments_data_is_kept(fabric: Fabric, home: Home, given: str) -> None:
+    text = "entrypoint: a\nsearcher: {name: single, metric: x}\nresources: {slots_per_trial: 0}\n"
+    (fabric.folder / "e.yaml").write_text(text)
+
+    refused = fabric("run", "e.yaml", "--every", "@daily", "--set", given, expect=64)
+
+    assert "a schedule keeps no passwords" in refused.stderr
+    assert fabric.json("schedule", "--json") == []
+
+
 def test_no_secret_is_kept_and_one_of_the_shell_alone_is_refused(
     fabric: Fabric, home: Home, manifest: Path, clean_environment: Path
 ) -> None:

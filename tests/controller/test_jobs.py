@@ -206,6 +206,15 @@ def test_when_a_job_has_ended_all_its_metrics_are_in_the_store(ground: Ground) -
     assert [point.value for point in points(ground.store, loss.id)] == [float(f"0.{i}") for i in range(2000)]
 
 
+def test_what_the_secrets_of_an_experiments_data_hold_is_overwritten_in_output(ground: Ground) -> None:
+    job_id = ground.submit(
+        'echo "${DET_DATA_SECRETS#*: }"', secret_values={"DET_DATA_SECRETS": '{"key": "hunter2-hunter2"}'}
+    )
+    assert ground.ends(job_id).state is State.COMPLETED
+
+    assert ground.output(job_id) == '"***************"}\n'
+
+
 def test_secrets_reach_the_command_and_nothing_else(ground: Ground) -> None:
     job_id = ground.submit(
         "test ${#TOKEN} = 15 && echo got $TOKEN", secret_values={"TOKEN": "hunter2-hunter2"}

@@ -227,6 +227,19 @@ def test_a_runner_that_raises_anything_fails_the_job_with_the_sentence_and_nothi
     bench.runs(bench.submit())
 
 
+def test_what_the_secrets_of_an_experiments_data_hold_is_in_no_reason_and_no_log(bench: Bench) -> None:
+    def fail(plan: LaunchPlan, progress: LaunchProgress) -> None:
+        progress("reads hunter2-hunter2 of abc", stage="preparing")
+        raise KeyError("no such thing: hunter2-hunter2 of abc")
+
+    bench.backend.on_launch = fail
+    secrets = {"DET_DATA_SECRETS": '{"key": "hunter2-hunter2", "short": "abc"}'}
+    row = bench.ends(bench.submit(max_platform_restarts=0, secret_values=secrets))
+
+    assert row.reason.text == "KeyError: 'no such thing: *************** of abc'"
+    assert "hunter2" not in bench.log()
+
+
 def test_a_refusal_is_final_and_nothing_of_it_was_started(bench: Bench) -> None:
     def refuse(request: LaunchRequest) -> None:
         raise LaunchRefused("asks for 64 GiB of memory; this machine has 24 GiB", hint="ask for less")

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.learner.scribe.masking import Mask
+from workbench.learner.determined_jobs import DATA_SECRETS_VARIABLE
+from workbench.learner.scribe.masking import DATA_SECRETS, Mask, data_secrets, masked, secret_texts
 
 SECRET = "hunter2/two words+é"
 
@@ -51,6 +52,42 @@ def test_a_secret_inside_of_something_in_base64_cannot_be_decoded(before: str, e
 def test_short_values_are_left_alone() -> None:
     assert not Mask(["seven77", "", "true"])
     assert Mask(["eight888"]).data(b"eight888 true") == b"******** true"
+
+
+def test_what_the_secrets_of_an_experiments_data_hold_is_masked_by_itself() -> None:
+    text = '{"key": "hunter2hunter2", "deep": [{"pin": 70717273, "rate": 0.1234567}, null, true], "short": "abc"}'
+
+    mask = Mask(masked({DATA_SECRETS: text, "TOKEN": "eight888"}, {}))
+
+    assert DATA_SECRETS == DATA_SECRETS_VARIABLE
+    assert mask.text("a hunter2hunter2 70717273 0.1234567 eight888 abc true") == (
+        "a ************** ******** ********* ******** abc true"
+    )
+    assert mask.text(text) == "*" * len(text)
+
+
+def test_a_name_of_each_value_in_the_secrets_of_the_data_is_its_path() -> None:
+    text = '{"a b": ["x", 1e400, ""], "k": {"0": 12345678901234567890}, "no": null, "yes": true}'
+
+    assert data_secrets(text) == [
+        ("data.secrets.a b.0", "x"),
+        ("data.secrets.a b.1", "inf"),
+        ("data.secrets.k.0", "12345678901234567890"),
+    ]
+    assert data_secrets('"alone"') == [("data.secrets", "alone")]
+
+
+@pytest.mark.parametrize("text", ["", "no JSON at all", "[" * 100_000, "7" * 5000])
+def test_what_is_not_json_is_masked_as_a_whole_alone(text: str) -> None:
+    assert secret_texts({DATA_SECRETS: text})[0] == text
+    assert Mask(secret_texts({DATA_SECRETS: text})).text(text) == "*" * len(text)
+
+
+def test_half_of_a_pair_in_a_secret_harms_nothing() -> None:
+    assert (
+        Mask(secret_texts({DATA_SECRETS: '["\\ud800 hunter2", "hunter3hunter3"]'})).text("hunter3hunter3")[0]
+        == "*"
+    )
 
 
 def test_a_value_is_masked_without_the_newline_that_its_file_ended_with() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.quick.manifest.support import SMALL, faults_of, loaded
@@ -34,6 +36,40 @@ def test_a_password_is_in_nothing_that_is_kept(written: str) -> None:
         "framework.image_location.access_token": "tok3n",
     }
     assert found.spec.data_stores[0].connection["password"] == "${secret:data_stores.0.connection.password}"
+
+
+@pytest.mark.parametrize("style", ["|", "|-", ">"])
+@pytest.mark.parametrize("after", ["", "\n", "\n      # of theirs\n"])
+def test_a_password_in_a_block_leaves_a_text_that_reads_as_the_same_job(style: str, after: str) -> None:
+    block = f"password: {style}\n        hunter2\n{after}      user_name: me\n"
+    text = TEXT.replace("      user_name: me\n", "").replace("password: PASSWORD   # of mine\n", block)
+    found = loaded(text)
+
+    assert "hunter2" not in found.text
+    assert loaded(found.text).spec == found.spec
+    assert found.text.endswith(f'password: "********"\n{after}      user_name: me\n')
+
+
+@pytest.mark.parametrize("style", ["|", "|-", "|+", ">-", "|2 # mine"])
+@pytest.mark.parametrize("after", ["", "\n\n", "    # of theirs\n"])
+def test_a_private_key_of_several_lines_leaves_an_experiment(style: str, after: str) -> None:
+    block = (
+        f"{style}\n      -----BEGIN PRIVATE KEY-----\n      aHVudGVyMg==\n\n      -----END PRIVATE KEY-----\n"
+    )
+    text = (
+        "searcher: {name: single, metric: x}\nentrypoint: a\ndata:\n  secrets:\n"
+        f"    pem: {block}{after}    list:\n    - {block}{after}    - {block}    last: {block}  root: /d\n"
+    )
+    found = loaded(text)
+
+    assert not any(line in found.text for line in ("PRIVATE", "aHVudGVyMg"))
+    again = loaded(found.text)
+    assert again.spec == found.spec
+    assert json.loads(again.credentials["DET_DATA_SECRETS"]) == {
+        "pem": "********",
+        "list": ["********", "********"],
+        "last": "********",
+    }
 
 
 def test_the_kept_text_reads_as_the_same_job() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -796,6 +795,14 @@ def test_a_trial_class_without_a_length_is_refused(entrypoint: str, searcher: st
     assert spec_of(text.replace(entrypoint, "python3 train.py")).framework.command
 
 
+@pytest.mark.parametrize("entrypoint", ["python3 train.py --trial 3", "./tune.sh --trial=7"])
+def test_a_script_with_an_option_called_trial_decides_itself_how_long_it_trains(entrypoint: str) -> None:
+    text = f"entrypoint: {entrypoint}\nsearcher: {{metric: x, name: single}}\n"
+
+    assert spec_of(text).framework.command == entrypoint
+    assert "scheduling_unit: is deprecated" in warnings_of(f"{text}scheduling_unit: 10\n")
+
+
 def test_what_horovods_launcher_reads_for_a_script_is_not_called_unused() -> None:
     single = "searcher: {name: single, metric: x}\ndebug: true\noptimizations:"
     read = "{tensor_fusion_threshold: 8, tensor_fusion_cycle_time: 2, auto_tune_tensor_fusion: true}"
@@ -838,7 +845,7 @@ def test_bounds_of_log_that_look_like_values_are_named() -> None:
     )
     found = [each for each in loaded(text).warnings if each.key == "hyperparameters.lr.minval"]
 
-    assert ["minval: -4" in each.hint for each in found] == [True]
+    assert [each.hint for each in found] == ["if values from 0.0001 are meant, write minval: -4, maxval: 0"]
 
 
 @pytest.mark.parametrize(
@@ -848,7 +855,8 @@ def test_bounds_of_log_that_look_like_values_are_named() -> None:
             "minval: 0, maxval: 1e-2",
             "maxval: the bounds of log are exponents: this one ends at 10**0.01 = 1.023",
         ),
-        ("minval: 0, maxval: 1e-2", "if values up to 0.01 are meant, write maxval: -2"),
+        ("minval: 0, maxval: 1e-2", "if values up to 0.01 are meant, write such as minval: -4, maxval: -2"),
+        ("minval: 0.1, maxval: 0.1001", "if values from 0.1 are meant, write minval: -1, maxval: -0.999566"),
         (
             "minval: 0.1, maxval: 0.9",
             "minval: the bounds of log are exponents: this one begins at 10**0.1 = 1.259",
@@ -863,6 +871,16 @@ def test_bounds_of_log_below_one_power_of_its_base_are_named(bounds: str, warnin
 
     assert warning in found
     assert bool(found) == bool(warning)
+
+
+@pytest.mark.parametrize(
+    "bounds", ["minval: 0, maxval: 1e-2", "minval: 1e-4, maxval: 0.5", "minval: 0.1, maxval: 0.9"]
+)
+def test_the_bounds_of_log_that_a_hint_names_are_taken(bounds: str) -> None:
+    text = f"{SINGLE}hyperparameters: {{lr: {{type: log, {bounds}, base: 10}}}}\n"
+    (hint,) = [each.hint for each in loaded(text).warnings]
+
+    assert not loaded(text.replace(bounds, hint[hint.index("minval:") :])).warnings
 
 
 def test_grids_have_determineds_points() -> None:
@@ -1365,10 +1383,7 @@ def test_secrets_of_the_data_are_a_secret_of_the_job(tmp_path: Path) -> None:
         "deep": {"pin": 70717273},
         "more": "hidden7",
     }
-    # Each value by itself is one, too: under a name that no variable has, and each Secret of a cluster.
-    values = {name: text for name, text in found.credentials.items() if name != "DET_DATA_SECRETS"}
-    assert sorted(values.values()) == ["70717273", "hidden4", "hidden5", "hidden6", "hidden7"]
-    assert all(re.fullmatch(r"data\.secrets\.[A-Za-z0-9._-]+", name) for name in values)
+    assert list(found.credentials) == ["DET_DATA_SECRETS"]
 
 
 @pytest.mark.parametrize("written", ["hidden4", "[hidden4]", "{key: hidden4}"])
@@ -1384,6 +1399,15 @@ def test_data_without_secrets_needs_none(data: str) -> None:
     found = loaded(f"{SINGLE}data: {data}\n")
 
     assert (found.spec.secrets, dict(found.credentials)) == ((), {})
+
+
+def test_secrets_of_the_data_that_no_variable_can_hold_are_a_fault() -> None:
+    text = f"{SINGLE}data: {{secrets: {{key: {'x' * (131_072 - 28)}}}}}\n"
+
+    (fault,) = faults_of(text)
+
+    assert "data.secrets: has 131,073 bytes as a variable, of which Linux takes 131,072" in str(fault)
+    assert loaded(text.replace("key: x", "key: ")).spec.secrets == ("DET_DATA_SECRETS",)
 
 
 def test_a_converted_experiment_names_the_secret_of_its_data() -> None:
@@ -1410,6 +1434,8 @@ def test_a_converted_experiment_names_the_secret_of_its_data() -> None:
         ("entrypoint: a\nhyperparameters: {}\n", "it lacks searcher:"),
         ("entrypoint: a\nresources: {slots_per_trial: 1}\n", "it lacks searcher:"),
         ("entrypoint: [a]\nresources: {slots: 1}\nwork_dir: /w\n", "a generic task of Determined"),
+        ("entrypoint: a\nresources: {slots: 1}\nhyperparameters: {}\n", "it lacks searcher:"),
+        ("entrypoint: a\nresources: {slots: 1}\nmax_restarts: 1\n", "it lacks searcher:"),
     ],
 )
 def test_files_of_determined_that_are_no_experiments_are_named(text: str, name: str) -> None:

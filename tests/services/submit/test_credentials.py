@@ -103,20 +103,36 @@ def test_a_reference_among_the_secrets_of_an_experiments_data_becomes_a_value(
 
     values = {"key": 'a "quoted" \\ ${value}', "pin": 7, "deep": ["hunter2"]}
     assert json.loads(found.credentials["DET_DATA_SECRETS"]) == values
-    assert found.credentials["data.secrets.key"] == values["key"]
     assert ["data.secrets.pin (and 1 more) is written out" in text for text in warnings] == [True]
     assert inline_secrets(loaded) == ["7", "hunter2"]
     assert with_values(experiment('{key: "${MINE}"}'))[1] == []
 
 
-def test_secrets_of_an_experiments_data_that_come_by_a_variable_are_secrets_one_by_one(
+def test_secrets_of_an_experiments_data_that_come_by_a_variable_are_kept_out_one_by_one(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DET_DATA_SECRETS", '{"key": "hunter2hunter2"}')
+    options = RunOptions(
+        command=("true",), runner="process", environment=("DET_DATA_SECRETS",), argv=("x", "hunter2hunter2")
+    )
 
-    made = prepare(RunOptions(command=("true",), runner="process", environment=("DET_DATA_SECRETS",)), home)
+    made = prepare(options, home)
 
-    assert made.secrets["data.secrets.key"] == "hunter2hunter2"
+    assert made.secrets["DET_DATA_SECRETS"] == '{"key": "hunter2hunter2"}'
+    assert "hunter2" not in str(made.recorded)
+
+
+def test_secrets_of_an_experiments_data_are_masked_however_they_are_set(home: Home, tmp_path: Path) -> None:
+    file = tmp_path / "e.yaml"
+    file.write_text("entrypoint: a\nsearcher: {name: single, metric: x}\nresources: {slots_per_trial: 0}\n")
+    overrides = ('data={secrets: {a: "hunter2\\nhunter2", b: pw}}', " data.secrets.c=pwd")
+    argv = [word for text in overrides for word in ("--set", text)]
+
+    made = prepare(RunOptions(manifest=str(file), overrides=overrides, argv=("fabric", *argv)), home)
+
+    values = {"a": "hunter2\nhunter2", "b": "pw", "c": "pwd"}
+    assert json.loads(made.secrets["DET_DATA_SECRETS"]) == values
+    assert not any(value in str(made.recorded["argv"]) for value in ("hunter2", "pw"))
 
 
 def test_of_several_that_are_written_out_one_is_named_and_the_others_counted() -> None:
@@ -174,6 +190,21 @@ def test_a_file_of_secrets_that_others_may_read_is_refused(clean_environment: Pa
         ("data.secrets.key=abc", "data.secrets.key=********"),
         ("--set=data.secrets={key: a=b}", "--set=data.secrets=********"),
         ("mydata.secrets.key=abc", "mydata.secrets.key=abc"),
+        (" data.secrets.key=abc", " data.secrets.key=********"),
+        ("--set= data.secrets.key =abc", "--set= data.secrets.key =********"),
+        ("data={secrets: {key: abc}}", "data=********"),
+        ("data = {root: /d, 'secrets': abc}", "data =********"),
+        ('data={"secr\\x65ts": {key: abc}}', "data=********"),
+        ("data=\n  root: /d\n  secrets: [abc]\n", "data=********"),
+        ("data={root: /secrets}", "data={root: /secrets}"),
+        ("data_stores=[{connection: {password: abc}}]", "data_stores=********"),
+        ("data_stores.0.connection.password =abc", "data_stores.0.connection.password =********"),
+        ("framework.image_location={auth: abc}", "framework.image_location=********"),
+        ("checkpoint_storage={type: s3, secret_key: abc}", "checkpoint_storage=********"),
+        ("checkpoint_storage.secret_key=abc", "checkpoint_storage.secret_key=********"),
+        ("params.x={a: 1", "params.x={a: 1"),
+        ("name=\udcff: x", "name=\udcff: x"),
+        ("text=\0: x", "text=\0: x"),
         ("params.auth=abc", "params.auth=abc"),
         ("echo longsecret longsecret", "echo ********** **********"),
         ("tiny", "tiny"),

@@ -137,6 +137,17 @@ def test_secrets_are_those_of_the_first_job_unless_the_environment_has_others(
     assert prepare_rerun(store, old, name="", argv=()).secrets == {"KEPT": "a", "CHANGED": "c"}
 
 
+def test_secrets_of_an_experiments_data_are_those_of_the_first_job_within_a_job_of_another(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "entrypoint: a\nsearcher: {name: single, metric: x}\ndata: {secrets: {key: first}}\n"
+    kept = {"DET_DATA_SECRETS": '{"key": "first"}'}
+    old = first(store, text, secrets=kept)
+    monkeypatch.setenv("DET_DATA_SECRETS", '{"key": "of the other"}')
+
+    assert prepare_rerun(store, old, name="", argv=()).secrets == kept
+
+
 def test_a_secret_that_is_neither_kept_nor_set_is_named(store: Store) -> None:
     old = first(store, PLAIN + "secrets: [LOST]\n")
 

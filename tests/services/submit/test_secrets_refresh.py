@@ -63,11 +63,7 @@ def test_the_secrets_of_an_experiments_data_stay_those_of_the_first_job(
 ) -> None:
     monkeypatch.setenv("MINE", "of later")
     text = "entrypoint: a\nsearcher: {name: single, metric: x}\ndata: {secrets: {a: written, b: '${MINE}'}}\n"
-    first = {
-        "DET_DATA_SECRETS": '{"a": "written", "b": "first"}',
-        "data.secrets.a": "written",
-        "data.secrets.b": "first",
-    }
+    first = {"DET_DATA_SECRETS": '{"a": "written", "b": "first"}'}
     write_secrets(home, JOB, first)
 
     renew_credentials(home, job_of(text))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Final, Literal
@@ -41,6 +41,7 @@ from workbench.controller.targets.opener import LineUp, OpenedTarget, Opener
 from workbench.controller.targets.worker_pool import Call, Post, WorkerPool
 from workbench.errors import BackendUnreachable, CannotWrite, ConfigError, FabricError, TryAgain
 from workbench.job import Reason
+from workbench.learner.scribe.masking import secret_texts
 from workbench.paths import Home
 from workbench.store.db.rows import WATCHED, TargetRef
 from workbench.values import dataclass
@@ -398,13 +399,13 @@ class BackendWorker:
             if order.cancelled.is_set():
                 raise _Cancelled("called off")
             call.heartbeat()
-            self._post(LaunchProgressed(order.attempt, mask(text, secrets.values()), stage))
+            self._post(LaunchProgressed(order.attempt, mask(text, secrets), stage))
 
-        secrets: Mapping[str, str] = {}
+        secrets: Sequence[str] = ()
         started = False
         try:
             request = order.request()
-            secrets = request.secrets
+            secrets = secret_texts(request.secrets)
             runner = self._runner(may_start=True)
             plan = runner.plan(request)
             started = True
@@ -413,7 +414,7 @@ class BackendWorker:
             return CallCancelled(order.attempt)
         except BaseException as error:
             # Whatever a plug-in raises becomes the job's reason, and harms nothing else.
-            trouble = classify_error(error, started=started, secrets=secrets.values())
+            trouble = classify_error(error, started=started, secrets=secrets)
             return CallFailed(Operation.LAUNCH, order.attempt, trouble)
         return CallFinished(Operation.LAUNCH, order.attempt, plan.notes)
 

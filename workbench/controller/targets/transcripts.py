@@ -81,11 +81,11 @@ class Transcript:
 
     def _transcribers(self) -> list[Transcriber]:
         if not self._open_transcribers:
-            from workbench.learner.scribe.masking import Mask
+            from workbench.learner.scribe.masking import Mask, secret_texts
             from workbench.learner.scribe.transcriber import Transcriber
 
             launch = json.loads(self._folder.launch.read_bytes())
-            mask: Mask = Mask(self._secrets.values())
+            mask: Mask = Mask(secret_texts(self._secrets))
             folder = str(self._folder.path)
             if launch.get("setup"):
                 self._open_transcribers.append(

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 SHORTEST = 8
 """Bytes that a value needs to be masked."""
+DATA_SECRETS = "DET_DATA_SECRETS"
+"""As determined_jobs has it, whose import each learner's start would wait for."""
 
 
 def masked(values: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
@@ -22,10 +24,41 @@ def masked(values: Mapping[str, str], environment: Mapping[str, str]) -> list[st
     """
     from workbench.learner.stores.config import REMOTES, credentials_of
 
-    # As determined_jobs has it, whose import each learner's start would wait for.
+    # As determined_jobs has it, too.
     key = environment.get("FABRIC_PEER_KEY")
-    given = [value for name, value in values.items() if name != REMOTES] + credentials_of(values)
+    given = secret_texts({name: value for name, value in values.items() if name != REMOTES})
+    given += credentials_of(values)
     return [*given, key] if key else given
+
+
+def secret_texts(values: Mapping[str, str]) -> list[str]:
+    """Return what of the values of secrets, by their names, is to be overwritten wherever it stands.
+
+    That is each value, and what the secrets of an experiment's data hold, where it is long enough to be masked.
+    """
+    within = [text for _, text in data_secrets(values.get(DATA_SECRETS, ""))]
+    return [*values.values(), *(text for text in within if len(_raw(text)) >= SHORTEST)]
+
+
+def data_secrets(text: str) -> list[tuple[str, str]]:
+    """Return each text and number in the secrets of an experiment's data, which are JSON, with its dotted path."""
+    if not text:
+        return []
+    import json
+
+    try:
+        waiting: list[tuple[str, Any]] = [("data.secrets", json.loads(text, parse_int=str))]
+    except (ValueError, RecursionError):
+        return []  # the code cannot read it either
+    found = []
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, (dict, list)):
+            items = list(value.items() if isinstance(value, dict) else enumerate(value))
+            waiting += [("%s.%s" % (path, name), item) for name, item in reversed(items)]
+        elif isinstance(value, (str, float)) and value != "":
+            found.append((path, str(value)))
+    return found
 
 
 class Mask:
@@ -38,7 +71,7 @@ class Mask:
         for value in values:
             # A value that came from a file often ends with a newline that is not printed with it.
             for text in {value, value.strip()}:
-                raw = text.encode("utf-8", "surrogateescape")
+                raw = _raw(text)
                 if len(raw) >= SHORTEST:
                     patterns |= _forms(raw)
         self._patterns = sorted(patterns, key=len, reverse=True)
@@ -89,11 +122,7 @@ class Mask:
 
     def text(self, text: str) -> str:
         """Return a text with its secrets overwritten."""
-        try:
-            raw = text.encode("utf-8", "surrogateescape")
-        except UnicodeEncodeError:
-            raw = clean(text).encode()  # half of a pair that is no byte of a file name either
-        return self.data(raw).decode("utf-8", "surrogateescape")
+        return self.data(_raw(text)).decode("utf-8", "surrogateescape")
 
     def data(self, data: bytes) -> bytes:
         """Return bytes with their secrets overwritten."""
@@ -114,6 +143,13 @@ class Mask:
         if isinstance(value, dict):
             return {self.text(str(key)): self.value(item) for key, item in value.items()}
         return value
+
+
+def _raw(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return clean(text).encode()  # half of a pair that is no byte of a file name either
 
 
 def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

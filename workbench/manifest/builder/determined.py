@@ -6,7 +6,6 @@ no key for is named by a warning, so nothing is lost silently.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import re
@@ -132,6 +131,9 @@ _FUSION: Final = ("tensor_fusion_threshold", "tensor_fusion_cycle_time", "auto_t
 _HOROVOD: Final = re.compile(r"determined\.launch\.horovod\b")
 _TRIAL_CLASS: Final = re.compile(r"[\w.]+:\w+")
 _TRIAL_OPTION: Final = re.compile(r"\s--trial[\s=]")
+_LAUNCHER: Final = re.compile(r"determined\.launch\.(\w+)")
+_VARIABLE_BYTES: Final = 128 << 10
+"""What Linux takes in one variable, its name and its end included."""
 _DEAD: Final = (
     "tensorboard_storage", "security", "data_layer", "internal", "resources.native_parallel",
     "resources.agent_label",
@@ -631,6 +633,7 @@ def manifest_of(root: MapNode, findings: Findings, *, is_on_cpu: bool = False) -
     checked = EXPERIMENT.canonical(root, "", findings)
     values = EXPERIMENT.read(checked, "", findings) or {}
     _check_profiling(values.get("profiling") or {}, root, findings)
+    _check_data_secrets(root, findings)
     _name_what_is_left_out(root, findings)
     made = _Manifest(root, values, findings, is_on_cpu=is_on_cpu)
     if len(findings.faults) > before:
@@ -805,7 +808,7 @@ class _Manifest:
         return found
 
     def _check_launcher(self, command: str, where: SourceLocation) -> None:
-        found = re.search(r"determined\.launch\.(\w+)", command)
+        found = _LAUNCHER.search(command)
         if found and found[1] not in LAUNCHERS:
             self._findings.warn(
                 where,
@@ -1238,13 +1241,17 @@ class _Manifest:
             return None
         # Less than one power of the base: most likely they are the values themselves.
         if base > 1 and (0 < low < 0.1 or (low >= 0 and high < 1)):
-            key, bound, verb, word = "minval", low, "begins", "from"
-            if not low:
-                key, bound, verb, word = "maxval", high, "ends", "up to"
+            top = math.log(high, base)
+            if low:
+                key, bound, verb, meant = "minval", low, "begins", f"from {low:g}"
+                bottom = f"minval: {math.log(low, base):g}"
+            else:
+                key, bound, verb, meant = "maxval", high, "ends", f"up to {high:g}"
+                bottom = f"such as minval: {math.floor(top) - 2}"
+            hint = f"if values {meant} are meant, write {bottom}, maxval: {top:g}"
             problem = (
                 f"the bounds of log are exponents: this one {verb} at {base:g}**{bound:g} = {base**bound:.4g}"
             )
-            hint = f"if values {word} {bound:g} are meant, write {key}: {math.log(bound, base):g}"
             self._findings.warn(node.location, f"{path}.{key}", problem, hint)
         try:
             # Powers of a base below 1 fall as the exponent grows.
@@ -1628,6 +1635,15 @@ def _check_profiling(profiling: Mapping[str, Any], root: MapNode, findings: Find
         findings.fault(node.location, key, f"{end} comes before begin_on_batch {begin}")
 
 
+def _check_data_secrets(root: MapNode, findings: Findings) -> None:
+    """Check that the secrets of the code fit into a variable: a command with a larger one cannot be started."""
+    size = len(f"{DATA_SECRETS_VARIABLE}={data_secrets(root)}") + 1  # JSON as we write it is ASCII
+    if size > _VARIABLE_BYTES:
+        node = node_at(root, DATA_SECRETS) or root
+        problem = f"has {size:,} bytes as a variable, of which Linux takes {_VARIABLE_BYTES:,}"
+        findings.fault(node.location, DATA_SECRETS, problem, "mount a file of it, or read it from a store")
+
+
 def _length(value: Any) -> tuple[int | None, str]:
     """Return a length and the name of its unit; an older file's unitless one counts what its code counts."""
     if isinstance(value, Mapping):
@@ -1665,7 +1681,9 @@ def _name_what_is_left_out(root: MapNode, findings: Findings) -> None:
 def _runs_trial_class(root: MapNode) -> bool:
     """Return whether the command is a Trial class, or a launcher of one: the file's settings train it."""
     text = _command_text(root)
-    return bool(_TRIAL_CLASS.fullmatch(text) or _TRIAL_OPTION.search(text))
+    # Scripts have options of that name, too.
+    is_launched = bool(_LAUNCHER.search(text) and _TRIAL_OPTION.search(text))
+    return is_launched or _TRIAL_CLASS.fullmatch(text) is not None
 
 
 def _command_text(root: MapNode) -> str:
@@ -1726,32 +1744,10 @@ def _config(root: MapNode) -> dict[str, Any]:
 _SECRET_PARTS: Final = ("checkpoint_storage", "internal")
 
 
-def data_secrets(root: MapNode) -> dict[str, str]:
-    """Return ``data.secrets`` of an experiment as :func:`secrets_of_code`; empty without it."""
+def data_secrets(root: MapNode) -> str:
+    """Return ``data.secrets`` of an experiment as JSON; empty without it."""
     found = node_at(root, DATA_SECRETS)
-    return {} if found is None or _is_null(found) else secrets_of_code(json.dumps(plain(found)))
-
-
-def secrets_of_code(text: str) -> dict[str, str]:
-    """Return the variable of learners that holds the secrets of an experiment's code as JSON, and each of its values.
-
-    These have names that no variable has: learners get them to strike them out of what is printed.
-    """
-    kept = {DATA_SECRETS_VARIABLE: text}
-    with contextlib.suppress(ValueError):
-        for path, value in _values_within(json.loads(text), DATA_SECRETS):
-            # A cluster's Secret takes such names alone.
-            name = re.sub(r"[^A-Za-z0-9._-]", "-", path)[:200]
-            kept[f"{name}.{len(kept)}" if name in kept else name] = str(value)
-    return kept
-
-
-def _values_within(value: Any, path: str) -> Iterator[tuple[str, str | float]]:
-    if isinstance(value, (dict, list)):
-        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _values_within(item, f"{path}.{name}")
-    elif value not in (None, ""):
-        yield path, value
+    return "" if found is None or _is_null(found) else json.dumps(plain(found))
 
 
 def _joined_maps(first: Node | None, second: Node | None) -> Node | None:

@@ -205,7 +205,7 @@ def load_text(
     # The access key of an experiment's storage is struck out of its text, too.
     spec, kept = credentials.taken_out(spec, with_user_names=experiment is not None)
     if experiment is not None and (of_code := determined.data_secrets(experiment)):
-        kept |= of_code
+        kept[DATA_SECRETS_VARIABLE] = of_code
         spec = replace(spec, secrets=(*spec.secrets, DATA_SECRETS_VARIABLE))
     on_cpu = None
     if experiment is not None and not is_on_cpu and determined.is_by_device(experiment):

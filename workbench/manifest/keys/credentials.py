@@ -52,15 +52,15 @@ def _is_credential(path: str) -> bool:
     name = path.rpartition(".")[2]
     return (
         name in _NAMES
-        or is_of_data_secrets(path)
+        or f"{path}.".startswith(f"{DATA_SECRETS}.")
         or path in _AUTHS
         or (name in _DETERMINED_NAMES and path.startswith(_DETERMINED_PARTS))
     )
 
 
-def is_of_data_secrets(path: str) -> bool:
-    """Say whether a path is that of the secrets of an experiment's code, or of one of them."""
-    return f"{path}.".startswith(f"{DATA_SECRETS}.")
+def holds_credential(root: Node, path: str) -> bool:
+    """Say whether what is set at a path is a credential, or a map or list with one in it."""
+    return any(_is_credential(below) for below, _ in leaves(root, path))
 
 
 def plain_in(value: object, path: str = "") -> str:
@@ -85,6 +85,8 @@ def plain_in(value: object, path: str = "") -> str:
 def overwritten(text: str, found: Iterable[tuple[int, int]]) -> str:
     """Return a text whose credentials are stars; it reads as a manifest still."""
     for start, end in sorted(found, reverse=True):
+        # The span of a block scalar reaches into the line of what follows.
+        end = start + len(text[start:end].rstrip())
         text = text[:start] + '"********"' + text[end:]
     return text
 

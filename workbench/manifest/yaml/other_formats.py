@@ -13,12 +13,16 @@ from workbench.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Another system's file: it holds all of ``every`` and one of ``any_of``; ``a.b`` is a key of the map ``a``."""
+    """Another system's file: it holds all of ``every``, one of ``any_of``, none of ``none_of``.
+
+    ``a.b`` is a key of the map ``a``.
+    """
 
     name: str
     every: frozenset[str]
     any_of: frozenset[str]
     hint: str
+    none_of: frozenset[str] = frozenset()
 
 
 _TASK: Final = "a task configuration of Determined"
@@ -27,6 +31,14 @@ _TASK_HINT: Final = (
     " resources.slots to --gpus"
 )
 _COMMAND_HINT: Final = "fabric init writes a manifest to start from; its command goes to framework.command"
+
+_OF_EXPERIMENTS: Final = frozenset(
+    {
+        "searcher", "hyperparameters", "checkpoint_storage", "checkpoint_policy", "min_validation_period",
+        "min_checkpoint_period", "perform_initial_validation", "records_per_epoch", "scheduling_unit",
+        "reproducibility", "log_policies", "profiling",
+    }
+)  # fmt: skip
 
 FORMATS: Final = (
     Format(
@@ -41,17 +53,13 @@ FORMATS: Final = (
         frozenset({"entrypoint", "resources.slots"}),
         frozenset(),
         _TASK_HINT,
+        # Old experiments have such slots, too.
+        _OF_EXPERIMENTS | {"batches_per_step", "data", "max_restarts", "resources.slots_per_trial"},
     ),
     Format(
         "an experiment of Determined",
         frozenset(),
-        frozenset(
-            {
-                "searcher", "entrypoint", "hyperparameters", "checkpoint_storage", "checkpoint_policy",
-                "min_validation_period", "min_checkpoint_period", "perform_initial_validation",
-                "records_per_epoch", "scheduling_unit", "reproducibility", "log_policies", "profiling",
-            }
-        ),
+        _OF_EXPERIMENTS | {"entrypoint"},
         "it lacks searcher:; write searcher: {name: single, metric: loss} and entrypoint:, and it is read as it is",
     ),
     Format(
@@ -186,7 +194,7 @@ def recognised(root: MapNode, findings: Findings) -> bool:
         return False
     keys = frozenset(_keys(root))
     for known in FORMATS:
-        if known.every <= keys and (not known.any_of or known.any_of & keys):
+        if known.every <= keys and (not known.any_of or known.any_of & keys) and not known.none_of & keys:
             findings.fault(root.location, "", f"this is {known.name}, not a manifest", known.hint)
             return True
     return False

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from workbench.clock import now_us
 from workbench.config.token_expiry import TOKEN_NAMES, TokenExpiry, session_expiry, signature_expiry
-from workbench.errors import NotAllowed, UsageError
+from workbench.errors import NotAllowed, UsageError, is_utf8
 from workbench.formats import stamp
 from workbench.learner.determined_jobs import DATA_SECRETS_VARIABLE
+from workbench.learner.scribe.masking import data_secrets
 from workbench.manifest.keys.credentials import (
     LOCATION,
+    holds_credential,
     is_reference,
     named_in,
     paths_in,
@@ -27,6 +29,7 @@ from workbench.manifest.keys.credentials import (
     resolved,
 )
 from workbench.manifest.keys.registries import decoded_auth
+from workbench.manifest.yaml.nodes import ScalarNode, SourceLocation
 from workbench.time_expressions import local_iso, until_text
 
 if TYPE_CHECKING:
@@ -44,6 +47,7 @@ _OPTION: Final = re.compile(
     rf"((?:^|\.)(?:{KEYS}|(?:image_?location|registry_auth)\.auth)=|(?:^|=)data\.secrets(?:\.[^=]*)?=).*",
     re.DOTALL,
 )
+_GIVEN: Final = re.compile(r"(?:--set=)?\s*(?P<path>[\w.-]+)\s*=")
 
 
 def with_values(loaded: Loaded) -> tuple[Loaded, list[str]]:
@@ -118,8 +122,14 @@ def _text_of(value: str, kept: Mapping[str, str]) -> str:
 
 def inline_secrets(loaded: Loaded) -> list[str]:
     """Return the credentials that are written out in a manifest."""
-    found = loaded.credentials.items()
-    return [text for path, text in found if path != DATA_SECRETS_VARIABLE and not is_reference(text)]
+    return [text for _, text in _written_out(loaded)]
+
+
+def _written_out(loaded: Loaded) -> list[tuple[str, str]]:
+    """Return the paths and the values of the credentials of a manifest that are no references."""
+    found = [(path, text) for path, text in loaded.credentials.items() if path != DATA_SECRETS_VARIABLE]
+    found += data_secrets(loaded.credentials.get(DATA_SECRETS_VARIABLE, ""))
+    return [(path, text) for path, text in found if not is_reference(text)]
 
 
 def masked(arguments: Sequence[str], values: Iterable[str]) -> list[str]:
@@ -128,10 +138,24 @@ def masked(arguments: Sequence[str], values: Iterable[str]) -> list[str]:
     kept = []
     for argument in arguments:
         text = _OPTION.sub(lambda found: found[1] + STARS, argument)
+        if (given := _GIVEN.match(argument)) and _sets_a_credential(given["path"], argument[given.end() :]):
+            text = given[0] + STARS
         for value in long_values:
             text = text.replace(value, "*" * len(value))
         kept.append(text)
     return kept
+
+
+def _sets_a_credential(path: str, value: str) -> bool:
+    """Say whether a value, as ``--set`` reads it, is a credential at its path, or a map or list that holds one."""
+    from workbench.manifest.yaml.compose import compose
+    from workbench.manifest.yaml.faults import Findings
+
+    plain = ScalarNode(value, SourceLocation("--set", 0, 0, "--set"))
+    # Without a colon there is no map, and what is not UTF-8 is never read.
+    may_be_map = ":" in value and is_utf8(value)
+    read = compose(value, "--set", Findings(), lines=False) if may_be_map else None
+    return holds_credential(plain, path) or (read is not None and holds_credential(read, path))
 
 
 def without_credentials(text: str, values: Sequence[str]) -> str:
@@ -148,11 +172,7 @@ def _warnings(loaded: Loaded) -> list[str]:
     # A store that the command line names comes from the configuration, which holds no password.
     named = STARS not in loaded.text or loaded.source == "command line"
     plain = [
-        path
-        for path, text in loaded.credentials.items()
-        if path != DATA_SECRETS_VARIABLE
-        and not is_reference(text)
-        and not (named and loaded.origins.get(path) == "flag --data")
+        path for path, _ in _written_out(loaded) if not (named and loaded.origins.get(path) == "flag --data")
     ]
     if not plain:
         return []

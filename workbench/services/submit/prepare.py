@@ -163,8 +163,7 @@ def _prepare(
 ) -> JobSubmission:
     from workbench.config.secrets import find_secrets
     from workbench.controller.client.connect import request_prewarm
-    from workbench.learner.determined_jobs import DATA_SECRETS_VARIABLE
-    from workbench.manifest.builder.determined import secrets_of_code
+    from workbench.learner.scribe.masking import secret_texts
     from workbench.services.backends.choice import BackendChoice, split_names
     from workbench.services.cancel import check_cancelled
     from workbench.services.submit import submit_environment
@@ -231,15 +230,13 @@ def _prepare(
     loaded, hook_notes = _with_startup_hook(loaded, code)
     named = [name for name in loaded.spec.secrets if name not in loaded.credentials]
     secrets = {**proxies, **loaded.credentials, **passed_on, **find_secrets(named)}
-    if DATA_SECRETS_VARIABLE in named:
-        secrets |= secrets_of_code(secrets[DATA_SECRETS_VARIABLE])
     credential_notes = expiry_notes(loaded.spec, secrets, launch=launch)
     packed = None
     if code:
         never = _files_with_passwords(loaded, inline, options)
         packed = _pack(code, home, code_options, loaded.spec, never=never, cancel=cancel)
     recorded = submit_environment.record(
-        submit_environment.active_interpreter(), masked(options.argv, secrets.values()), passed
+        submit_environment.active_interpreter(), masked(options.argv, secret_texts(secrets)), passed
     )
     recorded["seed"] = loaded.spec.seed
     recorded |= _recorded_at(target, loaded.spec)

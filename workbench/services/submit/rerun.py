@@ -57,6 +57,7 @@ def prepare_rerun(store: Store, job: JobDetail, *, name: str, argv: Sequence[str
     from workbench.config.secrets import find_secrets
     from workbench.controller.runtime.secrets import read_secrets
     from workbench.data.stores.fingerprints import recorded_data
+    from workbench.learner.determined_jobs import DATA_SECRETS_VARIABLE
     from workbench.manifest import Loaded
     from workbench.services.submit.credentials import expiry_notes
     from workbench.services.submit.secrets_refresh import renewed_credentials
@@ -71,9 +72,11 @@ def prepare_rerun(store: Store, job: JobDetail, *, name: str, argv: Sequence[str
     if job.code_hash and not store.home.snapshot(job.code_hash).exists():
         raise InputMissing(f"the code of {short_id(job.row.id)} no longer exists: {job.code_hash}")
     _, proxies = submit_environment.passed_environment()
-    # Values that the environment lacks are those of the first job.
+    # Values that the environment lacks are those of the first job. The secrets of an experiment's data always are:
+    # that variable is another experiment's where a job of one calls this.
     kept_secrets = read_secrets(store.home, job.row.id)
-    missing = [name for name in job.spec.secrets if name not in kept_secrets or name in os.environ]
+    around = os.environ.keys() - {DATA_SECRETS_VARIABLE}
+    missing = [name for name in job.spec.secrets if name not in kept_secrets or name in around]
     _check_credentials(job, kept_secrets)
     secrets = {**renewed_credentials(job, kept_secrets), **proxies, **find_secrets(missing)}
     recorded = submit_environment.record(python, list(argv), old.get("environment") or {})

@@ -367,6 +367,7 @@ def _checked(home: Home, row: ScheduleRow) -> str:
         UsageError: a secret is written out in what the schedule would keep, or is nowhere but in the user's shell.
         FabricError: the jobs cannot be made.
     """
+    from workbench.learner.scribe.masking import secret_texts
     from workbench.services.submit.credentials import masked
 
     try:
@@ -380,7 +381,7 @@ def _checked(home: Home, row: ScheduleRow) -> str:
         raise UsageError(error.message, hint=hint) from error
     for _, submission in prepared:
         texts = json.dumps([row.options, row.environment], ensure_ascii=False)
-        if masked([texts], submission.secrets.values()) != [texts]:
+        if masked([texts], secret_texts(submission.secrets)) != [texts]:
             raise UsageError(
                 "a secret is written out in the command, and a schedule keeps none",
                 hint="give it by its name, from secrets.toml or the keyring",

@@ -66,7 +66,7 @@ def _now(whole: JobDetail) -> Iterator[tuple[str, str]]:
     from workbench.config.secrets import find_secrets
     from workbench.learner.determined_jobs import DATA_SECRETS_VARIABLE
     from workbench.manifest import load_text
-    from workbench.manifest.keys.credentials import is_of_data_secrets, named_in, resolved
+    from workbench.manifest.keys.credentials import named_in, resolved
     from workbench.services.submit.credentials import session_token_paths, with_session_token
 
     try:
@@ -80,8 +80,7 @@ def _now(whole: JobDetail) -> Iterator[tuple[str, str]]:
     read = with_session_token(read)
     for path, text in read.credentials.items():
         # Those of an experiment's code are one text with what was written out, which is nowhere but in the first job.
-        is_of_code = path == DATA_SECRETS_VARIABLE or is_of_data_secrets(path)
-        if (names := named_in(text)) and not is_of_code:
+        if (names := named_in(text)) and path != DATA_SECRETS_VARIABLE:
             try:
                 values = find_secrets(names)
             except UsageError:
