@@ -440,10 +440,10 @@ def _changed_variables(tree: ast.Module) -> Iterator[str | None]:
     import ast  # as above
 
     for node in ast.walk(tree):
-        keys: list[ast.expr | None] = []
+        keys: Sequence[ast.expr | None] = ()
         match node:
             case ast.Subscript(value=looked, slice=key, ctx=ast.Store() | ast.Del()):
-                keys = [key] if _last_name(looked) == "environ" else []
+                keys = [key] if _last_name(looked) == "environ" else ()
             case ast.Attribute(attr="environ", ctx=ast.Store()):
                 keys = [None]
             case ast.AugAssign(target=ast.Name(id="environ")):
