@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.cli.jobs import add_job
 from tests.support.command import Fabric
+from workbench.job import State
+from workbench.paths import Home
+from workbench.store.db.database import Store
 
 BEGIN = """\
 import json, os
@@ -121,3 +125,19 @@ def test_files_may_have_any_names(fabric: Fabric) -> None:
     fabric("cp", "@last:results", "copied")
     for folder in (fabric.folder / "here" / "results", fabric.folder / "copied"):
         assert sorted(os.fsencode(file.name) for file in folder.iterdir()) == [b"tr\xe9s", b"two\nlines"]
+
+
+def test_names_of_hyperparameters_drive_no_terminal(fabric: Fabric, home: Home) -> None:
+    name = "x\x1b[31m\u202ey"
+    with Store.open(home) as store:
+        row = add_job(store, "old", State.COMPLETED, params={name: 1})
+    assert "x�[31m�y=1" in fabric("show", row.id).stdout
+    (fabric.folder / "search.yaml").write_text(
+        "name: s\nentrypoint: 'true'\nsearcher: {name: random, metric: l, max_trials: 2}\n"
+        'hyperparameters: {"a\\u200db": 1}\n'
+    )
+
+    planned = fabric("plan", "search.yaml")
+
+    assert planned.stdout.count("a�b=1") == 2
+    assert "\u200d" not in planned.stdout + planned.stderr

@@ -362,6 +362,32 @@ searcher: {name: grid, metric: loss, max_concurrent_trials: 1}
 """
 
 
+def is_processing(fabric: Fabric, job: str) -> bool:
+    state: str = fabric.json("status", job, "--json")[0]["state"]
+    return state == "PROCESSING"
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [("single.yaml", ("--set", "params.a=1,2")), ("chain.yaml", ())],
+    ids=["sweep", "chain"],
+)
+def test_the_first_trial_of_several_jobs_is_refused(
+    fabric: Fabric, file: str, words: tuple[str, ...]
+) -> None:
+    one = "framework: {command: 'true'}\n"
+    (fabric.folder / "chain.yaml").write_text(f"name: a\n{one}---\nname: b\n{one}")
+    (fabric.folder / "single.yaml").write_text(
+        "name: s\nentrypoint: 'true'\nsearcher: {name: single, metric: l}\nhyperparameters: {a: 1}\n"
+    )
+
+    refused = fabric("run", file, *words, "--follow-first-trial", expect=64, FABRIC_DETACH="1")
+
+    assert "--follow-first-trial follows one search, and these are 2 jobs" in refused.stderr
+    assert "fabric logs --follow ID" in refused.stderr
+    assert fabric.json("list", "--all", "--json") == []
+
+
 def test_the_first_trial_of_a_search_that_is_created_is_followed(fabric: Fabric) -> None:
     (fabric.folder / "search.yaml").write_text(SEARCH % "echo lr $DET_HPARAMS")
 
@@ -383,7 +409,8 @@ def test_ctrl_c_leaves_the_first_trial_of_a_search_and_both_go_on(fabric: Fabric
     first = fabric.json("experiment", "trials", "several", "--json")[0]
     assert process.returncode == 130
     assert f"left several; it goes on. `fabric logs -f {short_id(first['id'])}` follows".encode() in printed
-    assert fabric.json("status", first["id"], "--json")[0]["state"] == "PROCESSING"
+    # Output and state come by two threads of the controller.
+    until(lambda: is_processing(fabric, first["id"]), "the trial to be known as running")
     assert fabric.json("experiment", "show", "several", "--json")["state"] == "RUNNING"
     fabric("experiment", "kill", "several")
 
@@ -394,7 +421,7 @@ def test_a_word_after_shell_is_a_verb_where_no_job_is_called_so(fabric: Fabric) 
     assert listed.split()[:2] == ["ID", "NAME"] and "other" in listed
 
     fabric("run", "-d", "--name", "list", "--", WAITS)
-    until(lambda: "started" in fabric("logs", "list").stdout, "the job to run")
+    until(lambda: is_processing(fabric, "list"), "the job to run")
     assert fabric("shell", "list", input="echo in a shell\n").stdout == "in a shell\n"
     assert "other" in fabric("shell", "ls").stdout
     fabric("kill", "list")

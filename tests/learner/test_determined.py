@@ -394,6 +394,18 @@ def test_bytes_are_left_out_of_a_validation_with_a_warning(run, tmp_path: Path) 
     assert [each["values"] for each in reported(tmp_path)] == [{"c": 1}]
 
 
+def test_metrics_of_single_batches_may_be_any_value(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = run(
+        "class Array:\n"
+        "    def __bool__(self):\n"
+        "        raise ValueError('an array has no truth')\n"
+        "core.train.report_training_metrics(1, {'a': 1}, batch_metrics=Array())\n"
+    )
+
+    assert "batch_metrics of report_training_metrics() are left out" in ran.stderr
+    assert [each["values"] for each in reported(tmp_path)] == [{"a": 1}]
+
+
 def test_metrics_of_single_batches_are_left_out_which_is_logged_once(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     reports = (
         "core.train.report_training_metrics(1, {'a': 1}, batch_metrics=[])\n"

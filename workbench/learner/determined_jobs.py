@@ -152,6 +152,15 @@ def searched_by(config: str | None) -> tuple[str, bool]:
     return "validation/%s" % searcher["metric"], bool(searcher.get("smaller_is_better", True))
 
 
+def is_of_file(config: str | None) -> bool:
+    """Return whether the text of :data:`CONFIG_VARIABLE` is an experiment that a file of Determined describes.
+
+    It has a searcher. One that is :data:`UNMANAGED` is described by a manifest of ours, whose rules hold then.
+    """
+    found = json_object(config)
+    return isinstance(found.get("searcher"), dict) and found.get(UNMANAGED) is not True
+
+
 def start_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of a command that are known only as it starts; none of a job of another kind."""
     if not environment.get(CONFIG_VARIABLE):

@@ -124,6 +124,22 @@ def test_a_label_that_a_job_cannot_have_becomes_one_that_it_can_and_is_named() -
     assert "fine" not in warning.problem and "63" in warning.hint
 
 
+@pytest.mark.parametrize(
+    ("labels", "shared"),
+    [
+        (["lr=0.1", "lr:0.1", "a"], "lr-0.1"),
+        (["x" * 64, "x" * 65], "x" * 63),
+        (["lr=0.1", "lr-0.1"], "lr-0.1"),
+        (["lr=0.1", "lr=0.2", "lr=0.1"], ""),
+    ],
+)
+def test_labels_that_become_one_are_named(labels: list[str], shared: str) -> None:
+    (warning,) = loaded(f"{SINGLE}labels: {json.dumps(labels)}\n").warnings
+
+    assert warning.problem.endswith(f"; several become one label, {shared}") == bool(shared)
+    assert ("one label" in warning.problem) == bool(shared)
+
+
 def test_labels_that_a_job_can_have_are_kept_without_a_word_and_blank_ones_are_none() -> None:
     found = loaded(f"{SINGLE}labels: [a, b.c, '  ', '']\n")
 
@@ -176,3 +192,38 @@ def test_names_of_our_own_manifests_keep_their_rule() -> None:
     ):
         assert fault_of(f"search: {{method: random, max_trials: 2, params: {params}}}\n")
     assert spec_of("params: {a-b: 1}\n").params == {"a-b": 1}
+
+
+@pytest.mark.parametrize(
+    "config", ["", "{}", '{"unmanaged": true}', '{"searcher": {"name": "single"}, "unmanaged": true}']
+)
+@pytest.mark.parametrize("value", ["0.1", "'0, 1'"])
+def test_a_manifest_with_an_experiment_that_no_file_describes_keeps_our_rules(
+    config: str, value: str
+) -> None:
+    env = f"env: {{DET_EXPERIMENT_CONFIG: {json.dumps(config)}}}\n"
+    search = "search: {method: random, max_trials: 2, params: %s}\n"
+
+    assert "write the lowest and the highest value" in fault_of(
+        env + search % f"{{lr: {{uniform: {value}}}}}"
+    )
+    assert "the same variable FABRIC_PARAM_N" in fault_of(env + search % "{N: 1, n: {int: [1, 2]}}")
+    assert "the same variable FABRIC_PARAM_N" in fault_of(env + "params: {N: 1, n: 2}\n")
+    assert "the name 'a.b' cannot be used" in fault_of(env + search % "{a.b: {int: [1, 2]}}")
+
+
+@pytest.mark.parametrize("name", ["x\x1b[31my", "\u202eevil", "a\x85b", "a\u2066b"])
+@pytest.mark.parametrize("searcher", [SINGLE, RANDOM])
+def test_a_name_that_would_drive_a_terminal_is_refused_by_its_key(name: str, searcher: str) -> None:
+    expected = f"the name {name!r} cannot be used; write a name without control and direction characters"
+    for hyperparameters, path in (
+        ({name: 1, "x": INT}, "hyperparameters"),
+        ({"net": {name: INT}, "x": INT}, "hyperparameters.net"),
+        ({name: {"type": "int"}, "x": INT}, "hyperparameters"),
+    ):
+        faults = faults_of(f"{searcher}hyperparameters: {json.dumps(hyperparameters)}\n")
+        assert [str(fault) for fault in faults if f" {path}: {expected}" in str(fault)]
+        assert all(str(fault).isprintable() for fault in faults)
+    search = json.dumps({"method": "random", "max_trials": 2, "params": {name: {"int": [1, 2]}}})
+    faults = faults_of(f"{RANDOM}hyperparameters: {{x: 1}}\n", f"search={search}")
+    assert expected in "\n".join(map(str, faults))

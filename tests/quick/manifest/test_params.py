@@ -4,7 +4,7 @@ import pytest
 
 from tests.quick.manifest.support import fault_of, faults_of, loaded, spec_of
 from workbench.manifest import param_text, param_variable
-from workbench.manifest.builder.params import param_variables
+from workbench.manifest.builder.params import param_variables, params_by_name, with_params
 
 PARAMS = "params: {lr: 1e-5, name: a b, flag: true, gpus: 2}\n"
 
@@ -77,3 +77,10 @@ def test_names_that_can_be_no_variable_have_none_and_the_first_of_two_has_theirs
         "FABRIC_PARAM_N": "5",
         "FABRIC_PARAM_NET_D_E": "true",
     }
+
+
+def test_of_two_that_are_called_alike_all_have_the_first() -> None:
+    for params, first in (({"a.b": 1, "a": {"b": 2}}, 1), ({"a": {"b": 2}, "a.b": 1}, 2)):
+        assert param_variables(params) == {"FABRIC_PARAM_A_B": str(first)}
+        assert with_params("--b=${params.a.b}", params) == f"--b={first}"
+        assert params_by_name(params) == {"a.b": first}

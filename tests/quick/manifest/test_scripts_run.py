@@ -192,3 +192,11 @@ def test_a_script_says_in_which_folder_it_is_run(code: Path) -> None:
     (one,) = scripts_of("cd src && python3 -m deep.train", code)
 
     assert (one.folder, one.path) == (code / "src", code / "src/deep/train.py")
+
+
+@pytest.mark.parametrize("prefix", ["nohup", "env", "A=1", "timeout 5"])
+def test_behind_endlessly_many_words_that_start_another_program_no_script_is_known(
+    prefix: str, code: Path
+) -> None:
+    assert found(f"{prefix} " * 100 + "python3 train.py", code) == ["train.py"]
+    assert found(f"{prefix} " * 5_000 + "python3 train.py", code) == []

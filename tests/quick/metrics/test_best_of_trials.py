@@ -10,10 +10,11 @@ import pytest
 from tests.quick.metrics.test_ingesting import take_all
 from tests.quick.metrics.writing import Records
 from tests.support.stored_jobs import add_job
+from workbench.controller.loop.actions import SearchBests
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.schema import EXPERIMENTS, statements
-from workbench.store.queries.metric_values import best_of_trials
+from workbench.store.queries.metric_values import BestOfTrials, best_of_trials
 
 SEARCH = "experiment-222222222"
 LOSS = "validation/loss"
@@ -61,7 +62,8 @@ def reports(
 
 
 def best(store: Store, *, is_less_better: bool = True, begins: str = "") -> float | None:
-    return best_of_trials(store, SEARCH, LOSS, is_less_better=is_less_better, begins=begins)
+    found = best_of_trials(store, SEARCH, LOSS, is_less_better=is_less_better, begins=begins)
+    return None if found is None else found.value
 
 
 def test_it_is_the_best_of_all_trials_of_this_search_by_this_metric(store: Store, tmp_path: Path) -> None:
@@ -82,9 +84,8 @@ def test_each_learner_of_a_trial_counts(store: Store, tmp_path: Path) -> None:
     for learner, value in enumerate([2.0, 1.0, 0.5], 1):
         reports(store, tmp_path, trial, [value], learner=learner)
 
-    assert [
-        best_of_trials(store, SEARCH, LOSS, is_less_better=True, learners=count) for count in (1, 2, 3)
-    ] == [2.0, 1.0, 0.5]
+    found = [best_of_trials(store, SEARCH, LOSS, is_less_better=True, learners=count) for count in (1, 2, 3)]
+    assert found == [BestOfTrials(value, trial) for value in (2.0, 1.0, 0.5)]
 
 
 @pytest.mark.parametrize("is_less_better", [True, False])
@@ -133,6 +134,38 @@ def test_a_validation_at_the_very_step_of_the_last_checkpoint_counts_though_it_c
     take_all(store, records, job_id=trial)
 
     assert best(store, begins=trial) == 5.0
+
+
+def test_of_a_search_whose_trials_take_long_to_look_at_the_best_one_is_looked_for_now_and_then(
+    store: Store, tmp_path: Path
+) -> None:
+    now, look_seconds = 0.0, 0.1
+
+    def clock() -> float:
+        nonlocal now
+        now += look_seconds
+        return now
+
+    bests = SearchBests(clock)
+
+    def found(begins: str = "") -> float | None:
+        return bests.best(store, SEARCH, LOSS, is_less_better=True, learners=1, begins=begins)
+
+    first, second = add_trial(store, 1), add_trial(store, 2)
+    reports(store, tmp_path, first, [3.0])
+    assert found() == 3.0
+    reports(store, tmp_path, second, [2.0])
+    assert found() == 3.0
+    # Its own last value is given up, whenever it was looked for.
+    assert (found(begins=first), found(begins=second)) == (2.0, 3.0)
+
+    now += 3.0
+    assert found() == 2.0
+
+    now, look_seconds = now + 3.0, 0.0
+    assert found() == 2.0
+    reports(store, tmp_path, add_trial(store, 3), [1.0])
+    assert found() == 1.0
 
 
 def test_of_512_trials_a_row_of_each_is_read_whatever_they_have_reported(store: Store) -> None:

@@ -300,3 +300,63 @@ def test_jobs_of_a_trial_are_found_by_an_index_that_such_a_note_makes(store: Sto
     sql = f"EXPLAIN QUERY PLAN SELECT job_id FROM notes WHERE text = ? AND {OF_EXTERNAL_TRIALS}"
     ((*_, plan),) = store.rows(sql, ("experiment external trial id: t",))
     assert "USING COVERING INDEX notes_of_trials" in plan
+
+
+NAMED = 'import os\nRUN = os.environ["RUN"]\n' + SCRIPT + CONFIG.format("'e'", "RUN")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        'os.environ["RUN"] = "x"',
+        'os.environ.setdefault("RUN", "x")',
+        'os.environ.pop("RUN", None)',
+        'del os.environ["RUN"]',
+        'os.environ.update({"RUN": "x"})',
+        'os.environ.update(RUN="x")',
+        'os.environ |= {"RUN": "x"}',
+        'os.environ[name()] = "x"',
+        'os.putenv("RUN", "x")',
+        'from os import environ\nenviron["RUN"] = "x"',
+    ],
+)
+def test_a_variable_that_the_script_changes_is_not_known(
+    change: str, home: Home, folder: Path, trial: Trial
+) -> None:
+    trial()
+    (folder / "train.py").write_text(f"import os\n{change}\n{NAMED}")
+
+    assert beginning(prepared(home, environment=("RUN=t",))) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'os.environ["OTHER"] = "x"',
+        "found = {**os.environ, 'RUN': 'x'}",
+        'os.environ.setdefault("OTHER", "x")',
+        'print(os.environ.get("RUN"))',
+        "X = df" + ".filter('b')" * 300,
+        "X = " + "(" * 80 + "1" + ")" * 80,
+    ],
+)
+def test_a_script_that_leaves_a_variable_is_read_with_it(
+    line: str, home: Home, folder: Path, trial: Trial
+) -> None:
+    row = trial()
+    (folder / "train.py").write_text(f"{NAMED}{line}\n")
+
+    found = prepared(home, environment=("RUN=t",))
+
+    assert found.loaded.spec.env["RUN"] == "t"
+    assert beginning(found) == (row.id, "step-2")
+
+
+def test_ids_beside_a_config_whose_keys_are_not_known_are_not_known(
+    home: Home, folder: Path, trial: Trial
+) -> None:
+    trial()
+    known = SCRIPT + CONFIG.format("'e'", "'t'")
+    (folder / "train.py").write_text(f"{known}core_v2.Config(**found())\n")
+
+    assert beginning(prepared(home)) is None

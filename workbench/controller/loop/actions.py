@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Final, Literal
 
 from runners.interface import AttemptRef, Followed, LaunchRequest, StopRequest
-from workbench.clock import now_us
+from workbench.clock import elapsed_seconds, now_us
 from workbench.controller.decide.errors import classify_error, sentence
 from workbench.controller.decide.messages import CallFailed, JobPurged, JournalsCollected
 from workbench.controller.decide.model import (
@@ -40,18 +41,58 @@ from workbench.errors import FabricError
 from workbench.job import PREEMPTED, PREPARING, Intent, Reason, State
 from workbench.learner.determined_jobs import CONFIG_VARIABLE, searched_by
 from workbench.spec import JobSpec
+from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
 from workbench.store.queries.experiments import ID_PREFIX
 from workbench.store.queries.jobs import detail, job
 from workbench.store.queries.learners import learners, save_learner
-from workbench.store.queries.metric_values import best_of_trials
+from workbench.store.queries.metric_values import BestOfTrials, best_of_trials
 from workbench.store.queries.requests import add_request
 from workbench.store.updates.jobs import NextAttempt, add_note, set_intent, set_reason, step
 
+_LONG_SECONDS: Final = 0.005
+"""A look at the trials of a search that takes less may be repeated at once: some hundred trials."""
+_LOOK_SHARE: Final = 0.05
+"""So much of the time at most is taken by longer ones, of one search."""
 _LEFT_RECORDS = (
     "ended before all that it recorded was in the store; the rest is taken in as soon as the store takes it, "
     "or by fabric doctor --rebuild"
 )
+
+
+class SearchBests:
+    """The best values of searches, as attempts of their trials begin.
+
+    Each trial's series has to be looked at. Of a search that has so many that this takes long what was found is kept
+    for a while, so that the controller's thread spends little of its time with it, however many trials begin.
+    """
+
+    def __init__(self, clock: Callable[[], float] = elapsed_seconds) -> None:
+        self._clock = clock
+        self._kept: dict[tuple[str, str], tuple[float, BestOfTrials | None]] = {}
+        """By search and metric: until when, and what."""
+
+    def best(
+        self, store: Store, search: str, metric: str, *, is_less_better: bool, learners: int, begins: str
+    ) -> float | None:
+        """Return what :func:`best_of_trials` does, or did a moment ago."""
+
+        def found(begins: str = "") -> BestOfTrials | None:
+            return best_of_trials(
+                store, search, metric, is_less_better=is_less_better, learners=learners, begins=begins
+            )
+
+        began = self._clock()
+        until, best = self._kept.get((search, metric), (began, None))
+        if began >= until:
+            self._kept.pop((search, metric), None)
+            best = found()
+            took = self._clock() - began
+            if took >= _LONG_SECONDS:
+                self._kept[search, metric] = began + took / _LOOK_SHARE, best
+        if best is not None and best.job_id == begins:
+            best = found(begins)  # it may give up that very value
+        return None if best is None else best.value
 
 
 class ActionExecutor:
@@ -59,6 +100,7 @@ class ActionExecutor:
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
+        self._bests = SearchBests()
 
     def do(self, tracked: TrackedJob, action: Action) -> None:
         """Execute one action.
@@ -244,7 +286,7 @@ class ActionExecutor:
         metric, is_less_better = searched_by(spec.env.get(CONFIG_VARIABLE)) if search else ("", True)
         if not metric:
             return None
-        return best_of_trials(
+        return self._bests.best(
             self._context.store,
             search,
             metric,

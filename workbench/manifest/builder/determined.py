@@ -10,6 +10,7 @@ import json
 import math
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -33,7 +34,12 @@ from workbench.manifest.keys.kinds import (
 from workbench.manifest.keys.registries import host_of, registry_of
 from workbench.manifest.keys.root import LABEL_EXPECTED, LABEL_LENGTH_MAX, VARIABLE_NAME
 from workbench.manifest.keys.scalars import Number, TruthValue, WholeNumber
-from workbench.manifest.keys.search_keys import RUNGS_MAX, TRIALS_MAX
+from workbench.manifest.keys.search_keys import (
+    PARAM_NAME_OF_EXPERIMENT,
+    PARAM_NAME_OF_EXPERIMENT_EXPECTED,
+    RUNGS_MAX,
+    TRIALS_MAX,
+)
 from workbench.manifest.yaml.faults import Findings, nearest
 from workbench.manifest.yaml.nodes import (
     ListNode,
@@ -636,6 +642,7 @@ def manifest_of(root: MapNode, findings: Findings, *, is_on_cpu: bool = False) -
     _check_data_secrets(root, findings)
     _name_what_is_left_out(root, findings)
     made = _Manifest(root, values, findings, is_on_cpu=is_on_cpu)
+    made.check_names()
     if len(findings.faults) > before:
         made.read_hyperparameters()
         found = MapNode(root.location)
@@ -713,6 +720,19 @@ class _Manifest:
         tried = {name: self._tried(names[name].node, f"hyperparameters.{name}") for name in names}
         entries = {name: MapEntry(name, names[name].location, tried[name]) for name in names}
         return MapNode(node.location, entries), any(_is_searched(entry.node) for entry in names.values())
+
+    def check_names(self) -> None:
+        """Refuse hyperparameters whose names would drive the terminals on which they are shown."""
+
+        def check(node: Node | None, path: str) -> None:
+            for name, entry in node.entries.items() if isinstance(node, MapNode) else ():
+                if re.fullmatch(PARAM_NAME_OF_EXPERIMENT, name):
+                    check(entry.node, f"{path}.{name}")
+                else:
+                    problem = f"the name {name!r} cannot be used; write {PARAM_NAME_OF_EXPERIMENT_EXPECTED}"
+                    self._findings.fault(entry.location, path, problem)
+
+        check(node_at(self._root, "hyperparameters"), "hyperparameters")
 
     def check_numbers(self) -> None:
         """Refuse hyperparameters that are infinite or not a number, unless they are refused already.
@@ -1075,10 +1095,13 @@ class _Manifest:
 
     def _labels(self) -> dict[str, str]:
         written = [text for name in self._values.get("labels", ()) if (text := str(name).strip())]
-        if changed := {text: name for text in written if (name := _label(text)) != text}:
+        names = {text: _label(text) for text in written}
+        if changed := {text: name for text, name in names.items() if name != text}:
             pairs = ", ".join(f"{shortened(text)!r} becomes {name}" for text, name in changed.items())
-            self._findings.warn(self._at("labels"), "labels", pairs, f"write {LABEL_EXPECTED}")
-        found = {_label(text): "true" for text in written}
+            shared = [name for name, times in Counter(names.values()).items() if times > 1]
+            several = f"; several become one label, {' and '.join(shared)}" if shared else ""
+            self._findings.warn(self._at("labels"), "labels", pairs + several, f"write {LABEL_EXPECTED}")
+        found = dict.fromkeys(names.values(), "true")
         own = {name: self._values[name] for name in ("workspace", "project") if self._values.get(name)}
         if len(own) == 1:
             (name,) = own

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from workbench.learner.determined_jobs import is_of_file
 from workbench.learner.secret_names import SECRET_NAME
 from workbench.manifest.builder.metrics import metrics_of
 from workbench.manifest.builder.params import CONFIG_VARIABLE, check_param_variables
@@ -76,7 +77,8 @@ def build(root: MapNode, folder: Path | None, findings: Findings) -> JobSpec | N
         folder: the folder of a requirements file; None is the working directory.
         findings: where faults and warnings go.
     """
-    is_of_experiment = node_at(root, f"env.{CONFIG_VARIABLE}") is not None
+    experiment = node_at(root, f"env.{CONFIG_VARIABLE}")
+    is_of_experiment = isinstance(experiment, ScalarNode) and is_of_file(experiment.text)
     values = (MANIFEST_OF_EXPERIMENT if is_of_experiment else MANIFEST).read(root, "", findings)
     if values is None:
         return None
@@ -219,7 +221,9 @@ def _check_conflicts(fields: Mapping[str, Any], root: MapNode, findings: Finding
             problem = "is under search.params as well; keep one"
             findings.fault(location_of(root, f"params.{name}"), f"params.{name}", problem)
     names = [*(name for name in fields.get("params") or {} if name not in searched), *searched]
-    if CONFIG_VARIABLE not in env:  # the code of an experiment of Determined reads them by their names
+    if not is_of_file(
+        env.get(CONFIG_VARIABLE)
+    ):  # the code of an experiment of Determined reads them by their names
         check_param_variables(names, location_of(root, "params"), findings)
 
 

@@ -49,6 +49,17 @@ def flat_params(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
             yield f"{prefix}{name}", value
 
 
+def params_by_name(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by the names of :func:`flat_params`, as all have them who go by such a name.
+
+    Of two that are called alike, ``a.b`` and ``b`` below ``a``, it is the first, as with their variables.
+    """
+    found: dict[str, Any] = {}
+    for name, value in flat_params(params):
+        found.setdefault(name, value)
+    return found
+
+
 def param_variables(params: Mapping[str, Any]) -> dict[str, str]:
     """Return the variables of hyper-parameters, and their texts.
 
@@ -64,7 +75,7 @@ def param_variables(params: Mapping[str, Any]) -> dict[str, str]:
 
 def with_params(document: Any, params: Mapping[str, Any]) -> Any:
     """Return plain values in whose texts every ``${params.name}`` that has a value is replaced by its text."""
-    texts = {name: param_text(value) for name, value in flat_params(params)}
+    texts = {name: param_text(value) for name, value in params_by_name(params).items()}
 
     def text_of(found: re.Match[str]) -> str:
         return texts.get(found[1], found[0])

@@ -95,6 +95,8 @@ _STARTERS: Final = {
     ),
 }
 """Those that leave the folder as it is. An option which is not here may be one that does not."""
+_PREFIXES_MAX: Final = 200
+"""What stands behind more words that only start another one is not known: each of them copies the rest."""
 _SHELL: Final = _Starter(flags="-c -e -l -u -x --login --noprofile --norc --posix", values="-o")
 _SHELLS: Final = frozenset({"sh", "bash", "dash"})
 
@@ -208,15 +210,17 @@ def _shell_text(words: Sequence[str]) -> str:
 def _without_prefixes(words: Sequence[str]) -> list[str]:
     """Return a command without the variables that it is given, and without what only starts another one."""
     rest = list(words)
-    while rest:
+    for _ in range(_PREFIXES_MAX):
+        if not rest:
+            return []
         name = rest[0].rpartition("/")[2]
         if name in _STARTERS:
             rest = _started(rest[1:], _STARTERS[name])
         elif name in _BEFORE_A_COMMAND or _ASSIGNMENT.match(rest[0]):
             del rest[0]
         else:
-            break
-    return rest
+            return rest
+    return []
 
 
 def _started(words: Sequence[str], starter: _Starter) -> list[str]:

@@ -6,6 +6,7 @@ commands are looked at: a manifest says itself what its job is.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import shlex
@@ -95,6 +96,11 @@ _SCRIPTS_MAX: Final = 8
 _PACKAGE: Final = "determined"
 _SECOND_CORE: Final = "determined.experimental.core_v2"
 _CONFIG_CLASSES: Final = frozenset({"Config", "DefaultConfig", "UnmanagedConfig"})
+
+_CHANGING: Final = frozenset(
+    {"setdefault", "pop", "update", "clear", "popitem", "__setitem__", "__delitem__", "__ior__"}
+)
+"""Methods that change a map."""
 
 _LIKELY_SCRIPTS: Final = ("train.py", "main.py", "run.py")
 """What training scripts are called, the likeliest first."""
@@ -234,7 +240,12 @@ def as_experiment(
         for name, value in {**environment, **spec.env}.items()
         if f"{name}=" not in command and "$" not in value
     }
-    ids = _external_ids(tree, known) if tree is not None else None
+    ids: ExternalIds | None = None
+    if tree is not None:
+        with contextlib.suppress(
+            RecursionError
+        ):  # an expression may be nested without end: nothing is known then
+            ids = _external_ids(tree, known)
     return replace(loaded, spec=replace(spec, env=env), text=text, origins=origins), (note,), ids
 
 
@@ -323,13 +334,16 @@ def _external_ids(tree: ast.Module, environment: Mapping[str, str]) -> ExternalI
     """Return the external ids that a script gives; None where it gives none, several, or such as are not known."""
     import ast  # as above
 
-    given = [
-        {each.arg: each.value for each in node.keywords if each.arg in EXTERNAL_IDS}
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and _last_name(node.func) in _CONFIG_CLASSES
-    ]
-    if not any(given):
+    given, is_known = [], True
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _last_name(node.func) in _CONFIG_CLASSES:
+            ids = {each.arg: each.value for each in node.keywords if each.arg in EXTERNAL_IDS}
+            given.append(ids)
+            # What is unpacked may be others.
+            is_known &= bool(ids) or all(each.arg for each in node.keywords)
+    if not (any(given) and is_known):
         return None
+    environment = _unchanged(tree, environment)
     constants = _constants(tree, environment)
     found = {
         tuple(_text(each.get(name), constants, environment) for name in EXTERNAL_IDS)
@@ -387,15 +401,61 @@ def _text(node: ast.expr | None, constants: Mapping[str, str], environment: Mapp
             return "".join(texts) if all(texts) else ""
         case ast.FormattedValue(value=value, conversion=-1, format_spec=None):
             return _text(value, constants, environment)
-        case ast.Subscript(value=looked, slice=ast.Constant(value=str() as variable)) if (
-            ast.unparse(looked) == "os.environ"
+        case ast.Subscript(value=looked, slice=ast.Constant(value=str() as variable)):
+            return environment.get(variable, "") if _is_environment(looked) else ""
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name("os"), attr="getenv"),
+            args=[ast.Constant(value=str() as variable), *_],
         ):
             return environment.get(variable, "")
-        case ast.Call(func=called, args=[ast.Constant(value=str() as variable), *_]) if ast.unparse(
-            called
-        ) in {"os.environ.get", "os.getenv"}:
-            return environment.get(variable, "")
+        case ast.Call(
+            func=ast.Attribute(value=looked, attr="get"), args=[ast.Constant(value=str() as variable), *_]
+        ):
+            return environment.get(variable, "") if _is_environment(looked) else ""
     return ""
+
+
+def _is_environment(node: ast.expr) -> bool:
+    """Return whether an expression is ``os.environ``."""
+    import ast  # as above
+
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == "environ"
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "os"
+    )
+
+
+def _unchanged(tree: ast.Module, environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the variables that a script leaves as they are."""
+    changed = set(_changed_variables(tree))
+    if None in changed:
+        return _NOTHING
+    return {name: value for name, value in environment.items() if name not in changed}
+
+
+def _changed_variables(tree: ast.Module) -> Iterator[str | None]:
+    """Yield the variables that a script may set or remove; None for one that is not known."""
+    import ast  # as above
+
+    for node in ast.walk(tree):
+        keys: Sequence[ast.expr | None] = ()
+        match node:
+            case ast.Subscript(value=looked, slice=key, ctx=ast.Store() | ast.Del()):
+                keys = [key] if _last_name(looked) == "environ" else ()
+            case ast.Attribute(attr="environ", ctx=ast.Store()):
+                keys = [None]
+            case ast.AugAssign(target=ast.Name(id="environ")):
+                keys = [None]
+            case ast.Call(func=ast.Attribute(value=looked, attr=name), args=arguments) if (
+                name in _CHANGING and _last_name(looked) == "environ"
+            ):
+                keys = arguments[:1] if arguments and name in {"setdefault", "pop"} else [None]
+            case ast.Call(func=called, args=[key, *_]) if _last_name(called) in {"putenv", "unsetenv"}:
+                keys = [key]
+        for given in keys:
+            yield given.value if isinstance(given, ast.Constant) and isinstance(given.value, str) else None
 
 
 def _name_of(argv: Sequence[str]) -> str:

@@ -22,6 +22,11 @@ SEARCHER: Final = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*|[\w./-]+\.py:[A-Za-z_]\w*"
 DISTRIBUTIONS: Final = ("loguniform", "uniform", "int", "choice")
 COUNT: Final = "count"
 PARAM_NAME: Final = r"[A-Za-z_][A-Za-z0-9_-]*"
+PARAM_NAME_OF_EXPERIMENT: Final = (
+    r"[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]*"
+)
+"""Any but those with characters that would drive a terminal, or show a text in another order than it has."""
+PARAM_NAME_OF_EXPERIMENT_EXPECTED: Final = "a name without control and direction characters"
 TRIALS_MAX: Final = 100_000
 TIME_MAX: Final = 1 << 53
 POINTS_MAX: Final = TRIALS_MAX
@@ -72,8 +77,10 @@ class Distributions(MapOf):
         super().__init__(
             self,
             "a map of names and what may be tried, such as {lr: {loguniform: [1e-5, 1e-1]}}",
-            key_pattern=r"[\s\S]*" if is_of_experiment else PARAM_NAME,
-            key_expected="letters, digits, underscores and dashes",
+            key_pattern=PARAM_NAME_OF_EXPERIMENT if is_of_experiment else PARAM_NAME,
+            key_expected=PARAM_NAME_OF_EXPERIMENT_EXPECTED
+            if is_of_experiment
+            else "letters, digits, underscores and dashes",
         )
         self.is_of_experiment = is_of_experiment
 

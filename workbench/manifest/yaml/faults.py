@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import field
 
 from workbench.errors import ManifestFault
+from workbench.formats import printable
 from workbench.manifest.yaml.nodes import SourceLocation
 from workbench.values import dataclass
 
@@ -24,14 +25,14 @@ class Findings:
         """Note something that makes the manifest unusable."""
         if len(self.faults) < _FAULTS_MAX:
             self.faults.append(
-                ManifestFault(location.file, location.line, location.column, key, problem, hint)
+                ManifestFault(location.file, location.line, location.column, printable(key), problem, hint)
             )
 
     def warn(self, location: SourceLocation, key: str, problem: str, hint: str = "") -> None:
         """Note something that is doubtful but leaves the manifest usable."""
         if len(self.warnings) < _FAULTS_MAX:
             self.warnings.append(
-                ManifestFault(location.file, location.line, location.column, key, problem, hint)
+                ManifestFault(location.file, location.line, location.column, printable(key), problem, hint)
             )
 
     def sorted(self) -> Findings:

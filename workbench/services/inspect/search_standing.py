@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from workbench.clock import elapsed_seconds
 from workbench.errors import FabricError
-from workbench.manifest.builder.params import flat_params
+from workbench.manifest.builder.params import flat_params, params_by_name
 from workbench.search.config import CONTINUED, DISTRIBUTIONS, SearchConfig
 from workbench.search.stream import SEED_LIMIT
 from workbench.store.db.database import Store
@@ -192,7 +192,7 @@ class SearchReader:
             self._take_search(document["spec"]["search"])
         self._read_events(store, written)
         rows = trials(store, self._id)
-        found = tuple(StandingTrial(one, dict(flat_params(one.hparams)), self._rung(one)) for one in rows)
+        found = tuple(StandingTrial(one, params_by_name(one.hparams), self._rung(one)) for one in rows)
         best = best_trial(row, rows)
         expected = _expected(row, len(rows), self._expected)
         share = _share(row, trial_totals(store, self._id), expected, self._search)

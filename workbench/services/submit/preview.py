@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from runners.registry import load_runner
 from workbench.clock import now_us
 from workbench.errors import BackendUnreachable, ConfigError, LaunchRefused, NotAllowed, UsageError
-from workbench.formats import count, duration, size
+from workbench.formats import count, duration, printable, size
 from workbench.formats import count as count_of
 from workbench.job import LACKING, short_id
 from workbench.services.submit.options import unbuilt
@@ -96,7 +96,7 @@ class SubmissionPreview:
         spec = self.submission.loaded.spec
         stored = result_store(spec, PREVIEW_JOB)
         data = ", ".join(store.training_data for store in spec.data_stores if store.training_data)
-        params = ", ".join(f"{name}={value}" for name, value in spec.params.items())
+        params = printable(", ".join(f"{name}={value}" for name, value in spec.params.items()))
         image = spec.image if load_runner(self.target.runner).capabilities.uses_image else ""
         limit = duration(spec.max_runtime_seconds) if spec.max_runtime_seconds else ""
         pairs = (
@@ -277,7 +277,10 @@ def _search_lines(search: PlannedSearch) -> Iterator[tuple[str, str]]:
         yield "plan of", f"each trial; its parameters are chosen while the search runs, by {by}"
     else:
         seed = "" if search["seed"] is not None else "; as the manifest has no seed, each run draws others"
-        yield "plan of", f"the first trial, with {sample_text(search['hparams']) or 'no parameters'}{seed}"
+        yield (
+            "plan of",
+            f"the first trial, with {printable(sample_text(search['hparams'])) or 'no parameters'}{seed}",
+        )
 
 
 def plan_of(job: JobDetail, home: Home) -> LaunchPlan:

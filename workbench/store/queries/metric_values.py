@@ -98,9 +98,17 @@ def find_series(store: Store, job_id: str, name: str) -> int | None:
     return int(rows[0][0]) if rows else None
 
 
+@dataclass(frozen=True, slots=True)
+class BestOfTrials:
+    """The best value of the trials of a search, and whose it is."""
+
+    value: float
+    job_id: str
+
+
 def best_of_trials(
     store: Store, experiment_id: str, name: str, *, is_less_better: bool, learners: int = 1, begins: str = ""
-) -> float | None:
+) -> BestOfTrials | None:
     """Return the best finite value that the trials of a search have reported of a metric; None where none has.
 
     What the series have in their rows is a bound: points are read only of those that may have the best one, and only
@@ -122,9 +130,9 @@ def best_of_trials(
         f" AND kind = 'value' AND name = ? AND {column} IS NOT NULL"
         f" ORDER BY {column} {order}"
     )
-    best: float | None = None
+    best: BestOfTrials | None = None
     for series_id, job_id, learner, bound in store.rows(sql, (experiment_id, name)):
-        if best is not None and (bound >= best if is_less_better else bound <= best):
+        if best is not None and (bound >= best.value if is_less_better else bound <= best.value):
             break
         hidden = condition(series_cuts(store.connection, job_id, learner, series_id))
         if job_id == begins:
@@ -132,8 +140,10 @@ def best_of_trials(
         value: float | None = bound
         if hidden != NOTHING or math.isinf(bound):
             value = getattr(live(store.connection, series_id, hidden), column)
-        if value is not None and (best is None or (value < best if is_less_better else value > best)):
-            best = value
+        if value is None:
+            continue
+        if best is None or (value < best.value if is_less_better else value > best.value):
+            best = BestOfTrials(value, job_id)
     return best
 
 

@@ -10,7 +10,7 @@ import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import JobOrSearch, Json
-from workbench.formats import ago, count, duration, number, percent, size, stamp
+from workbench.formats import ago, count, duration, number, percent, printable, size, stamp
 from workbench.job import short_id
 from workbench.learner.texts import escaped
 from workbench.terminal.console import state_style, width
@@ -173,7 +173,7 @@ def _what(page: JobOverview, spec: JobSpec) -> Iterator[tuple[str, str]]:
     if spec.description:
         yield "description", spec.description
     if spec.params:
-        yield "params", " ".join(f"{key}={value}" for key, value in spec.params.items())
+        yield "params", printable(" ".join(f"{key}={value}" for key, value in spec.params.items()))
     if row.labels:
         yield "labels", " ".join(f"{key}={value}" for key, value in row.labels.items())
     if spec.ports and row.target.runner == "container":

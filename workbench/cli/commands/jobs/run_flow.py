@@ -23,10 +23,20 @@ ORIGIN: Final = "cli"
 
 
 def start(batch: JobBatch, follow: FollowOptions) -> int:
-    """Submit the jobs of a batch, follow them unless they are detached, and return the exit code."""
+    """Submit the jobs of a batch, follow them unless they are detached, and return the exit code.
+
+    Raises:
+        UsageError: it has several jobs, and of one the first trial is to be followed.
+    """
+    from workbench.errors import UsageError
     from workbench.services.open_store import open_store
     from workbench.services.submit.submit import ControllerStart
 
+    if follow.first_trial and not batch.is_single:
+        raise UsageError(
+            f"--follow-first-trial follows one search, and these are {count(len(batch.options), 'job')}",
+            hint="leave it out: `fabric logs --follow ID` follows one of them once it runs",
+        )
     with open_store(steers=True) as store, ControllerStart(store.home):
         if batch.is_single:
             return _start_one(store, batch, follow)

@@ -89,7 +89,9 @@ class TrainContext:
         self, steps_completed: int, metrics: dict[str, Any], batch_metrics: Any = None
     ) -> None:
         """Report metrics of the training; those of single batches are left out, which is logged once."""
-        if batch_metrics and not self._has_left_out_batches:
+        # Any value may be given: not each has a truth, an array has none.
+        is_empty = batch_metrics is None or (isinstance(batch_metrics, (list, tuple)) and not batch_metrics)
+        if not is_empty and not self._has_left_out_batches:
             self._has_left_out_batches = True
             # The wheel's Trainer always gives them: its user has no choice.
             level = logging.INFO if "determined.pytorch" in sys.modules else logging.WARNING
