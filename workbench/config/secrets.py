@@ -15,10 +15,13 @@ from typing import Final
 
 from workbench.config.model import parse, read_text
 from workbench.errors import ConfigError, NotAllowed, UsageError
+from workbench.learner.determined_jobs import DATA_SECRETS_VARIABLE
 from workbench.paths import config_file
 
 SERVICE: Final = "fabric"
 """What the keyring knows our secrets by: ``keyring set fabric NAME``."""
+_JOB_VARIABLE: Final = "TRAINING_ID"
+"""What a process has that is part of a job."""
 
 
 def secrets_file() -> Path:
@@ -31,14 +34,15 @@ def find_secrets(names: Sequence[str], environ: Mapping[str, str] | None = None)
 
     Args:
         names: what they are called.
-        environ: searched first; the process's environment if None.
+        environ: searched first; the process's environment if None, without what is there of an experiment whose job
+            this process is part of: a job that it submits has secrets of its own.
 
     Raises:
         UsageError: one is not set; all of these are named.
         NotAllowed: the file may be read by others.
         ConfigError: the file is not TOML, or a value in it is not a text.
     """
-    around = os.environ if environ is None else environ
+    around = _own_environment() if environ is None else environ
     found = {name: around[name] for name in names if name in around}
     for source in (_of_file, _of_keyring):
         if missing := [name for name in names if name not in found]:
@@ -52,6 +56,12 @@ def find_secrets(names: Sequence[str], environ: Mapping[str, str] | None = None)
             f" {secrets_file()} (mode 0600)" + _or_keyring(missing[0]),
         )
     return {name: found[name] for name in names}
+
+
+def _own_environment() -> Mapping[str, str]:
+    if _JOB_VARIABLE not in os.environ:
+        return os.environ
+    return {name: value for name, value in os.environ.items() if name != DATA_SECRETS_VARIABLE}
 
 
 def _of_file(names: Sequence[str]) -> dict[str, str]:

@@ -27,6 +27,17 @@ def test_the_environment_goes_before_the_file() -> None:
     }
 
 
+def test_a_job_that_another_one_submits_gets_none_of_the_secrets_of_that_ones_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DET_DATA_SECRETS", "{}")
+    assert find_secrets(["DET_DATA_SECRETS"]) == {"DET_DATA_SECRETS": "{}"}
+
+    monkeypatch.setenv("TRAINING_ID", "training-222222222")
+    with pytest.raises(UsageError, match="secret DET_DATA_SECRETS is not set"):
+        find_secrets(["DET_DATA_SECRETS"])
+
+
 def test_a_file_that_others_may_read_gives_nothing() -> None:
     file = write('ONE = "x"\n', 0o640)
 

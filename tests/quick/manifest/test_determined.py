@@ -795,7 +795,14 @@ def test_a_trial_class_without_a_length_is_refused(entrypoint: str, searcher: st
     assert spec_of(text.replace(entrypoint, "python3 train.py")).framework.command
 
 
-@pytest.mark.parametrize("entrypoint", ["python3 train.py --trial 3", "./tune.sh --trial=7"])
+@pytest.mark.parametrize(
+    "entrypoint",
+    [
+        "python3 train.py --trial 3",
+        "./tune.sh --trial=7",
+        "python3 -m determined.launch.torch_distributed python3 train.py --trial 3",
+    ],
+)
 def test_a_script_with_an_option_called_trial_decides_itself_how_long_it_trains(entrypoint: str) -> None:
     text = f"entrypoint: {entrypoint}\nsearcher: {{metric: x, name: single}}\n"
 

@@ -10,7 +10,8 @@ import pytest
 from tests.quick.metrics.test_ingesting import take_all
 from tests.quick.metrics.writing import Records
 from tests.support.stored_jobs import add_job
-from workbench.controller.loop.actions import SearchBests
+from workbench.controller.loop import actions
+from workbench.controller.loop.actions import BestValidations
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.schema import EXPERIMENTS, statements
@@ -85,7 +86,7 @@ def test_each_learner_of_a_trial_counts(store: Store, tmp_path: Path) -> None:
         reports(store, tmp_path, trial, [value], learner=learner)
 
     found = [best_of_trials(store, SEARCH, LOSS, is_less_better=True, learners=count) for count in (1, 2, 3)]
-    assert found == [BestOfTrials(value, trial) for value in (2.0, 1.0, 0.5)]
+    assert found == [BestOfTrials(2.0, trial, 1), BestOfTrials(1.0, trial, 2), BestOfTrials(0.5, trial, 3)]
 
 
 @pytest.mark.parametrize("is_less_better", [True, False])
@@ -136,36 +137,32 @@ def test_a_validation_at_the_very_step_of_the_last_checkpoint_counts_though_it_c
     assert best(store, begins=trial) == 5.0
 
 
-def test_of_a_search_whose_trials_take_long_to_look_at_the_best_one_is_looked_for_now_and_then(
-    store: Store, tmp_path: Path
+def test_the_best_of_many_trials_is_looked_for_now_and_then_and_that_of_few_each_time(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, look_seconds = 0.0, 0.1
-
-    def clock() -> float:
-        nonlocal now
-        now += look_seconds
-        return now
-
-    bests = SearchBests(clock)
+    monkeypatch.setattr(actions, "_MANY_TRIALS", 3)
+    monkeypatch.setattr(actions, "_TRIALS_A_SECOND", 1)
+    now = 0.0
+    validations = BestValidations(lambda: now)
 
     def found(begins: str = "") -> float | None:
-        return bests.best(store, SEARCH, LOSS, is_less_better=True, learners=1, begins=begins)
+        return validations.best(store, SEARCH, LOSS, is_less_better=True, learners=1, begins=begins)
 
-    first, second = add_trial(store, 1), add_trial(store, 2)
-    reports(store, tmp_path, first, [3.0])
+    first, second, third = (add_trial(store, number) for number in (1, 2, 3))
+    reports(store, tmp_path, first, [5.0])
+    assert found() == 5.0
+    reports(store, tmp_path, second, [4.0])
+    assert found() == 4.0
+    reports(store, tmp_path, third, [3.0])
     assert found() == 3.0
-    reports(store, tmp_path, second, [2.0])
+
+    reports(store, tmp_path, add_trial(store, 4), [2.0])
     assert found() == 3.0
     # Its own last value is given up, whenever it was looked for.
-    assert (found(begins=first), found(begins=second)) == (2.0, 3.0)
+    assert (found(begins=second), found(begins=third)) == (3.0, 2.0)
 
-    now += 3.0
+    now = 3.0
     assert found() == 2.0
-
-    now, look_seconds = now + 3.0, 0.0
-    assert found() == 2.0
-    reports(store, tmp_path, add_trial(store, 3), [1.0])
-    assert found() == 1.0
 
 
 def test_of_512_trials_a_row_of_each_is_read_whatever_they_have_reported(store: Store) -> None:

@@ -50,46 +50,46 @@ from workbench.store.queries.metric_values import BestOfTrials, best_of_trials
 from workbench.store.queries.requests import add_request
 from workbench.store.updates.jobs import NextAttempt, add_note, set_intent, set_reason, step
 
-_LONG_SECONDS: Final = 0.005
-"""A look at the trials of a search that takes less may be repeated at once: some hundred trials."""
-_LOOK_SHARE: Final = 0.05
-"""So much of the time at most is taken by longer ones, of one search."""
+_MANY_TRIALS: Final = 500
+"""The best one of fewer is looked for each time: that takes some milliseconds."""
+_TRIALS_A_SECOND: Final = 5_000
+"""What was found of more is kept for a second for each so many: then at most a fiftieth of the time is taken by it."""
 _LEFT_RECORDS = (
     "ended before all that it recorded was in the store; the rest is taken in as soon as the store takes it, "
     "or by fabric doctor --rebuild"
 )
 
 
-class SearchBests:
+class BestValidations:
     """The best values of searches, as attempts of their trials begin.
 
-    Each trial's series has to be looked at. Of a search that has so many that this takes long what was found is kept
-    for a while, so that the controller's thread spends little of its time with it, however many trials begin.
+    A row of each trial is read for that, so what was found of a search with many trials is kept for some seconds: the
+    controller's thread spends little of its time with it, however many trials begin.
     """
 
     def __init__(self, clock: Callable[[], float] = elapsed_seconds) -> None:
         self._clock = clock
-        self._kept: dict[tuple[str, str], tuple[float, BestOfTrials | None]] = {}
+        self._kept: dict[tuple[str, str], tuple[float, BestOfTrials]] = {}
         """By search and metric: until when, and what."""
 
     def best(
         self, store: Store, search: str, metric: str, *, is_less_better: bool, learners: int, begins: str
     ) -> float | None:
-        """Return what :func:`best_of_trials` does, or did a moment ago."""
+        """Return what :func:`best_of_trials` does, or did some seconds ago."""
 
         def found(begins: str = "") -> BestOfTrials | None:
             return best_of_trials(
                 store, search, metric, is_less_better=is_less_better, learners=learners, begins=begins
             )
 
-        began = self._clock()
-        until, best = self._kept.get((search, metric), (began, None))
-        if began >= until:
-            self._kept.pop((search, metric), None)
+        now, key = self._clock(), (search, metric)
+        best: BestOfTrials | None
+        until, best = self._kept.get(key, (now, None))
+        if best is None or now >= until:
+            self._kept.pop(key, None)
             best = found()
-            took = self._clock() - began
-            if took >= _LONG_SECONDS:
-                self._kept[search, metric] = began + took / _LOOK_SHARE, best
+            if best is not None and best.trials >= _MANY_TRIALS:
+                self._kept[key] = now + best.trials / _TRIALS_A_SECOND, best
         if best is not None and best.job_id == begins:
             best = found(begins)  # it may give up that very value
         return None if best is None else best.value
@@ -100,7 +100,7 @@ class ActionExecutor:
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
-        self._bests = SearchBests()
+        self._best_validations = BestValidations()
 
     def do(self, tracked: TrackedJob, action: Action) -> None:
         """Execute one action.
@@ -286,7 +286,7 @@ class ActionExecutor:
         metric, is_less_better = searched_by(spec.env.get(CONFIG_VARIABLE)) if search else ("", True)
         if not metric:
             return None
-        return self._bests.best(
+        return self._best_validations.best(
             self._context.store,
             search,
             metric,

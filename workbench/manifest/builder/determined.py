@@ -136,7 +136,7 @@ _FUSION: Final = ("tensor_fusion_threshold", "tensor_fusion_cycle_time", "auto_t
 """Of ``optimizations`` what Horovod's launcher reads, whatever it starts."""
 _HOROVOD: Final = re.compile(r"determined\.launch\.horovod\b")
 _TRIAL_CLASS: Final = re.compile(r"[\w.]+:\w+")
-_TRIAL_OPTION: Final = re.compile(r"\s--trial[\s=]")
+_TRIAL_OPTION: Final = re.compile(r"""\s--trial(?:\s+|=)['"]?[\w.]+:\w+""")
 _LAUNCHER: Final = re.compile(r"determined\.launch\.(\w+)")
 _VARIABLE_BYTES: Final = 128 << 10
 """What Linux takes in one variable, its name and its end included."""

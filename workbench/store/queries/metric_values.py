@@ -104,6 +104,8 @@ class BestOfTrials:
 
     value: float
     job_id: str
+    trials: int
+    """How many trials have reported one; each learner counts."""
 
 
 def best_of_trials(
@@ -131,7 +133,8 @@ def best_of_trials(
         f" ORDER BY {column} {order}"
     )
     best: BestOfTrials | None = None
-    for series_id, job_id, learner, bound in store.rows(sql, (experiment_id, name)):
+    rows = list(store.rows(sql, (experiment_id, name)))
+    for series_id, job_id, learner, bound in rows:
         if best is not None and (bound >= best.value if is_less_better else bound <= best.value):
             break
         hidden = condition(series_cuts(store.connection, job_id, learner, series_id))
@@ -143,7 +146,7 @@ def best_of_trials(
         if value is None:
             continue
         if best is None or (value < best.value if is_less_better else value > best.value):
-            best = BestOfTrials(value, job_id)
+            best = BestOfTrials(value, job_id, len(rows))
     return best
 
 
