@@ -17,7 +17,7 @@ from workbench.config.token_expiry import TOKEN_NAMES, TokenExpiry, session_expi
 from workbench.errors import NotAllowed, UsageError, is_utf8
 from workbench.formats import stamp
 from workbench.learner.determined_jobs import DATA_SECRETS_VARIABLE
-from workbench.learner.scribe.masking import data_secrets
+from workbench.learner.scribe.masking import values_of_data_secrets
 from workbench.manifest.keys.credentials import (
     LOCATION,
     holds_credential,
@@ -128,7 +128,7 @@ def inline_secrets(loaded: Loaded) -> list[str]:
 def _written_out(loaded: Loaded) -> list[tuple[str, str]]:
     """Return the paths and the values of the credentials of a manifest that are no references."""
     found = [(path, text) for path, text in loaded.credentials.items() if path != DATA_SECRETS_VARIABLE]
-    found += data_secrets(loaded.credentials.get(DATA_SECRETS_VARIABLE, ""))
+    found += values_of_data_secrets(loaded.credentials.get(DATA_SECRETS_VARIABLE, ""))
     return [(path, text) for path, text in found if not is_reference(text)]
 
 
