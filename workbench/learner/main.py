@@ -144,7 +144,7 @@ def _stays(found: dict[str, Any]) -> bool:
 def _take_over(folder: str, launch: LaunchDocument, secrets: dict[str, str]) -> None:
     """End a learner whose agent was killed, keep what its pipe still holds, and record that."""
     from workbench.learner.journal import state
-    from workbench.learner.scribe.masking import Mask, masked
+    from workbench.learner.scribe.masking import Mask, texts_to_mask
     from workbench.learner.scribe.orphan import rescued_pipes
     from workbench.learner.scribe.process import open_channels
     from workbench.learner.scribe.scribe import RETRY_SECONDS, Scribe
@@ -154,7 +154,7 @@ def _take_over(folder: str, launch: LaunchDocument, secrets: dict[str, str]) -> 
     pipes = rescued_pipes(folder, descriptor, launch)
     while True:
         try:
-            channels = open_channels(folder, launch, Mask(masked(secrets, launch.env)), pipes)
+            channels = open_channels(folder, launch, Mask(texts_to_mask(secrets, launch.env)), pipes)
             break
         except OSError:
             # On a full disk whoever looks at the learner sees that nobody has recorded its end yet.

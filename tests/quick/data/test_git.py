@@ -77,6 +77,20 @@ def test_changes_of_credentials_are_not_in_the_diff(repository: Path) -> None:
     assert "canary" not in described["diff"]
 
 
+def test_files_that_the_caller_leaves_out_are_not_in_the_diff(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("train.py", "sub/x.py"):
+        (repository / name).write_text("after\n")
+    monkeypatch.chdir(repository)
+    (repository.parent / "link").symlink_to(repository)
+
+    described = describe(Path("../link"), without=[Path("sub/x.py"), Path("absent.py")])
+
+    assert described["diff_without"] == ["sub/x.py"]
+    assert described["diff"].count("+after") == 1
+
+
 def test_a_folder_of_a_repository_has_its_own_diff(repository: Path) -> None:
     (repository / "train.py").write_text("changed")
 

@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.learner.determined_jobs import DATA_SECRETS_VARIABLE
-from workbench.learner.scribe.masking import DATA_SECRETS, Mask, data_secrets, masked, secret_texts
+from workbench.learner import determined_jobs
+from workbench.learner.scribe.masking import (
+    DATA_SECRETS_VARIABLE,
+    Mask,
+    secret_texts,
+    texts_to_mask,
+    values_of_data_secrets,
+)
 
 SECRET = "hunter2/two words+é"
 
@@ -57,9 +63,9 @@ def test_short_values_are_left_alone() -> None:
 def test_what_the_secrets_of_an_experiments_data_hold_is_masked_by_itself() -> None:
     text = '{"key": "hunter2hunter2", "deep": [{"pin": 70717273, "rate": 0.1234567}, null, true], "short": "abc"}'
 
-    mask = Mask(masked({DATA_SECRETS: text, "TOKEN": "eight888"}, {}))
+    mask = Mask(texts_to_mask({DATA_SECRETS_VARIABLE: text, "TOKEN": "eight888"}, {}))
 
-    assert DATA_SECRETS == DATA_SECRETS_VARIABLE
+    assert DATA_SECRETS_VARIABLE == determined_jobs.DATA_SECRETS_VARIABLE
     assert mask.text("a hunter2hunter2 70717273 0.1234567 eight888 abc true") == (
         "a ************** ******** ********* ******** abc true"
     )
@@ -69,23 +75,25 @@ def test_what_the_secrets_of_an_experiments_data_hold_is_masked_by_itself() -> N
 def test_a_name_of_each_value_in_the_secrets_of_the_data_is_its_path() -> None:
     text = '{"a b": ["x", 1e400, ""], "k": {"0": 12345678901234567890}, "no": null, "yes": true}'
 
-    assert data_secrets(text) == [
+    assert values_of_data_secrets(text) == [
         ("data.secrets.a b.0", "x"),
         ("data.secrets.a b.1", "inf"),
         ("data.secrets.k.0", "12345678901234567890"),
     ]
-    assert data_secrets('"alone"') == [("data.secrets", "alone")]
+    assert values_of_data_secrets('"alone"') == [("data.secrets", "alone")]
 
 
 @pytest.mark.parametrize("text", ["", "no JSON at all", "[" * 100_000, "7" * 5000])
 def test_what_is_not_json_is_masked_as_a_whole_alone(text: str) -> None:
-    assert secret_texts({DATA_SECRETS: text})[0] == text
-    assert Mask(secret_texts({DATA_SECRETS: text})).text(text) == "*" * len(text)
+    assert secret_texts({DATA_SECRETS_VARIABLE: text})[0] == text
+    assert Mask(secret_texts({DATA_SECRETS_VARIABLE: text})).text(text) == "*" * len(text)
 
 
 def test_half_of_a_pair_in_a_secret_harms_nothing() -> None:
     assert (
-        Mask(secret_texts({DATA_SECRETS: '["\\ud800 hunter2", "hunter3hunter3"]'})).text("hunter3hunter3")[0]
+        Mask(secret_texts({DATA_SECRETS_VARIABLE: '["\\ud800 hunter2", "hunter3hunter3"]'})).text(
+            "hunter3hunter3"
+        )[0]
         == "*"
     )
 

@@ -50,6 +50,14 @@ def test_a_password_in_a_block_leaves_a_text_that_reads_as_the_same_job(style: s
     assert found.text.endswith(f'password: "********"\n{after}      user_name: me\n')
 
 
+@pytest.mark.parametrize("last", ["\u00a0", "\u2003", "\u3000"])
+def test_a_password_that_ends_with_a_blank_of_unicode_leaves_none_of_it(last: str) -> None:
+    found = loaded(TEXT.replace("PASSWORD", f"hunter2{last}"))
+
+    assert loaded(found.text).spec == found.spec
+    assert last not in found.text
+
+
 @pytest.mark.parametrize("style", ["|", "|-", "|+", ">-", "|2 # mine"])
 @pytest.mark.parametrize("after", ["", "\n\n", "    # of theirs\n"])
 def test_a_private_key_of_several_lines_leaves_an_experiment(style: str, after: str) -> None:

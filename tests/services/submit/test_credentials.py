@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -202,6 +204,11 @@ def test_a_file_of_secrets_that_others_may_read_is_refused(clean_environment: Pa
         ("framework.image_location={auth: abc}", "framework.image_location=********"),
         ("checkpoint_storage={type: s3, secret_key: abc}", "checkpoint_storage=********"),
         ("checkpoint_storage.secret_key=abc", "checkpoint_storage.secret_key=********"),
+        ("--config=data={secrets: {a: abc}}", "--config=data=********"),
+        ("--conf=checkpoint_storage.secret_key=abc", "--conf=checkpoint_storage.secret_key=********"),
+        (" data.secrets.a b=abc", " data.secrets.a b=********"),
+        ("--set=data.secrets.ключ/1=abc", "--set=data.secrets.ключ/1=********"),
+        ("--config={a: b}", "--config={a: b}"),
         ("params.x={a: 1", "params.x={a: 1"),
         ("name=\udcff: x", "name=\udcff: x"),
         ("text=\0: x", "text=\0: x"),
@@ -256,6 +263,29 @@ def test_a_secret_that_begins_as_another_does_leaves_no_rest() -> None:
 )
 def test_a_diff_is_kept_without_the_credentials_of_the_manifest(text: str, shown: str) -> None:
     assert without_credentials(text, ["pw", "a.*long(value"]) == shown
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_a_manifest_with_credentials_is_not_in_the_recorded_diff(home: Home, tmp_path: Path) -> None:
+    file, template, script = (tmp_path / name for name in ("e.yaml", "template.yaml", "train.py"))
+    text = "entrypoint: a\nsearcher: {name: single, metric: x}\nresources: {slots_per_trial: 0}\n"
+    for each in (file, template, script):
+        each.write_text("")
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for words in (("init", "-q"), ("add", "."), (*identity, "commit", "-qm", "first")):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    file.write_text(
+        f'{text}data:\n  secrets:\n    pin: "x7z"\n    pem: |\n      first line\n      last line\n'
+    )
+    template.write_text("data: {secrets: {other: y7z}}\n")
+    script.write_text("print()\n")
+
+    made = prepare(RunOptions(manifest=str(file), templates=(str(template),)), home)
+
+    assert json.loads(made.secrets["DET_DATA_SECRETS"])["pem"] == "first line\nlast line\n"
+    assert "+print()" in made.diff
+    assert not any(value in made.diff for value in ("x7z", "y7z", "line"))
+    assert made.recorded["git"]["diff_without"] == ["e.yaml", "template.yaml"]
 
 
 SOON, BEFORE = datetime.now(UTC) + timedelta(hours=2), datetime.now(UTC) - timedelta(hours=2)

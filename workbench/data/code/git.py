@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,12 +27,12 @@ _DETACHED: Final = "(detached)"
 _UNBORN: Final = "(initial)"
 
 
-def describe(folder: Path) -> dict[str, Any]:
+def describe(folder: Path, without: Collection[Path] = ()) -> dict[str, Any]:
     """Return ``commit``, ``branch``, ``dirty``, ``remote`` and ``diff`` of a folder; nothing outside git.
 
     ``diff`` is what ``git apply`` takes to get from the commit to the tracked files as they are; new files
     are in the snapshot of the code. ``diff_cut`` is true when it is longer than 10 MB and was cut. Changes of
-    credentials (``.env``, private keys) are not in it; ``diff_without`` names them.
+    credentials (``.env``, private keys) and of the files ``without`` are not in it; ``diff_without`` names them.
     """
     git = _Git(folder)
     # What can be asked at the same time is: every start of git delays the job.
@@ -41,7 +42,7 @@ def describe(folder: Path) -> dict[str, Any]:
     if status is None:
         return {}
     commit, branch, dirty = _read_status(status.decode("utf-8", "replace"))
-    diff, left_out = _changes(git, folder, commit) if commit and dirty else (b"", [])
+    diff, left_out = _changes(git, folder, commit, without) if commit and dirty else (b"", [])
     described = {
         "commit": commit,
         "branch": branch,
@@ -54,19 +55,24 @@ def describe(folder: Path) -> dict[str, Any]:
     return {**described, "diff_cut": True} if len(diff) > DIFF_BYTES_MAX else described
 
 
-def _changes(git: _Git, folder: Path, commit: str) -> tuple[bytes, list[str]]:
-    """Return the changes since a commit without those of credentials, and the names of these."""
+def _changes(git: _Git, folder: Path, commit: str, without: Collection[Path]) -> tuple[bytes, list[str]]:
+    """Return the changes since a commit without those of credentials and some files, and the names of these."""
     asked = git.start(*_DIFF, commit, "--", ".")
     changed = git.run("diff", "--name-only", "-z", "--no-renames", "--relative", commit, "--", ".")
     diff = asked.output() or b""
     if changed is None:  # what could be a credential is not known
         return b"", []
     paths = [os.fsdecode(path) for path in changed.split(b"\0") if path]
-    credentials = [path for path in paths if _is_credential(folder.absolute() / path)]
-    if credentials:
-        excluded = [f":(exclude,literal){path}" for path in credentials]
+    never = {os.path.realpath(path) for path in without}
+    left_out = [
+        path
+        for path in paths
+        if _is_credential(folder.absolute() / path) or os.path.realpath(folder / path) in never
+    ]
+    if left_out:
+        excluded = [f":(exclude,literal){path}" for path in left_out]
         diff = git.run(*_DIFF, commit, "--", ".", *excluded) or b""
-    return diff, credentials
+    return diff, left_out
 
 
 def _is_credential(path: Path) -> bool:

@@ -20,7 +20,7 @@ from workbench.learner.journal import reasons, state
 from workbench.learner.journal.launch_document import PREEMPT, variables_of
 from workbench.learner.journal.output import REPORT_FILE
 from workbench.learner.platform import folder_signal, process_table, processes, system
-from workbench.learner.scribe.masking import Mask, masked
+from workbench.learner.scribe.masking import Mask, texts_to_mask
 from workbench.learner.scribe.process import Pipes, ScribeProcess
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
@@ -79,7 +79,7 @@ class Guard:
         self._stopping = LearnerStop(folder, self._members)
         self._pipes = Pipes(["setup", "output"] if launch.setup else ["output"])
         self._scribe = ScribeProcess(
-            folder, self._folder_descriptor, launch, Mask(masked(secrets, launch.env)), self._pipes
+            folder, self._folder_descriptor, launch, Mask(texts_to_mask(secrets, launch.env)), self._pipes
         )
         self._upload_worker: UploadWorker | None = None
         self._retention_worker: RetentionWorker | None = None

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 SHORTEST = 8
 """Bytes that a value needs to be masked."""
-DATA_SECRETS = "DET_DATA_SECRETS"
+DATA_SECRETS_VARIABLE = "DET_DATA_SECRETS"
 """As determined_jobs has it, whose import each learner's start would wait for."""
 
 
-def masked(values: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
+def texts_to_mask(values: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
     """Return what is to be overwritten, of the values of a file of secrets and of the learner's own variables.
 
     Of these it is the key by which processes of a trial in several pods know one another.
@@ -36,11 +36,11 @@ def secret_texts(values: Mapping[str, str]) -> list[str]:
 
     That is each value, and what the secrets of an experiment's data hold, where it is long enough to be masked.
     """
-    within = [text for _, text in data_secrets(values.get(DATA_SECRETS, ""))]
+    within = [text for _, text in values_of_data_secrets(values.get(DATA_SECRETS_VARIABLE, ""))]
     return [*values.values(), *(text for text in within if len(_raw(text)) >= SHORTEST)]
 
 
-def data_secrets(text: str) -> list[tuple[str, str]]:
+def values_of_data_secrets(text: str) -> list[tuple[str, str]]:
     """Return each text and number in the secrets of an experiment's data, which are JSON, with its dotted path."""
     if not text:
         return []

@@ -15,7 +15,7 @@ from workbench.learner.journal import launch_document as launches
 from workbench.learner.journal import output
 from workbench.learner.journal.output import REPORT_FILE, records_header
 from workbench.learner.platform import system
-from workbench.learner.scribe.masking import Mask, masked
+from workbench.learner.scribe.masking import Mask, texts_to_mask
 from workbench.learner.scribe.publisher import Publisher
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
@@ -105,7 +105,7 @@ class Transcriber:
         self._folder = folder
         self._collect = collect
         self._reports_announced = reports_announced
-        self._mask = Mask(masked(_secrets(self.launch), self.launch.env)) if mask is None else mask
+        self._mask = Mask(texts_to_mask(_secrets(self.launch), self.launch.env)) if mask is None else mask
         self.publisher = Publisher(
             os.path.join(folder, name + ".log"), os.path.join(folder, name + ".idx"), self._mask, output_tail
         )

@@ -31,6 +31,7 @@ _DETERMINED_NAMES: Final = frozenset({"auth", "access_key", "secret_key", "conne
 """What else is a credential in an experiment of Determined, below those parts."""
 DATA_SECRETS: Final = "data.secrets"
 """Where an experiment of Determined has the secrets of its code."""
+_YAML_BLANKS: Final = " \t\r\n\x85\u2028\u2029"
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -85,8 +86,8 @@ def plain_in(value: object, path: str = "") -> str:
 def overwritten(text: str, found: Iterable[tuple[int, int]]) -> str:
     """Return a text whose credentials are stars; it reads as a manifest still."""
     for start, end in sorted(found, reverse=True):
-        # The span of a block scalar reaches into the line of what follows.
-        end = start + len(text[start:end].rstrip())
+        # The span of a block scalar reaches into the line of what follows. Other blanks are part of a plain one.
+        end = start + len(text[start:end].rstrip(_YAML_BLANKS))
         text = text[:start] + '"********"' + text[end:]
     return text
 

@@ -17,7 +17,7 @@ from workbench.config.token_expiry import TOKEN_NAMES, TokenExpiry, session_expi
 from workbench.errors import NotAllowed, UsageError, is_utf8
 from workbench.formats import stamp
 from workbench.learner.determined_jobs import DATA_SECRETS_VARIABLE
-from workbench.learner.scribe.masking import data_secrets
+from workbench.learner.scribe.masking import values_of_data_secrets
 from workbench.manifest.keys.credentials import (
     LOCATION,
     holds_credential,
@@ -43,11 +43,9 @@ _S3_KEYS: Final = {"user_name": "AWS_ACCESS_KEY_ID", "password": "AWS_SECRET_ACC
 _S3_REFERENCES: Final = {key: f"${{{name}}}" for key, name in _S3_KEYS.items()}
 KEYS: Final = "password|token|access_token|secret_access_key|identity_?token|registry_?token"
 _S3_TYPES: Final = ("s3_datastore", "mount_cos")
-_OPTION: Final = re.compile(
-    rf"((?:^|\.)(?:{KEYS}|(?:image_?location|registry_auth)\.auth)=|(?:^|=)data\.secrets(?:\.[^=]*)?=).*",
-    re.DOTALL,
-)
-_GIVEN: Final = re.compile(r"(?:--set=)?\s*(?P<path>[\w.-]+)\s*=")
+_OPTION: Final = re.compile(rf"((?:^|\.)(?:{KEYS}|(?:image_?location|registry_auth)\.auth)=).*", re.DOTALL)
+_LONG_OPTION: Final = re.compile(r"--[\w-]+=")
+"""Before what it sets, in the same word: ``--set=``, and ``--config=`` of Determined's, which may be shortened."""
 
 
 def with_values(loaded: Loaded) -> tuple[Loaded, list[str]]:
@@ -128,7 +126,7 @@ def inline_secrets(loaded: Loaded) -> list[str]:
 def _written_out(loaded: Loaded) -> list[tuple[str, str]]:
     """Return the paths and the values of the credentials of a manifest that are no references."""
     found = [(path, text) for path, text in loaded.credentials.items() if path != DATA_SECRETS_VARIABLE]
-    found += data_secrets(loaded.credentials.get(DATA_SECRETS_VARIABLE, ""))
+    found += values_of_data_secrets(loaded.credentials.get(DATA_SECRETS_VARIABLE, ""))
     return [(path, text) for path, text in found if not is_reference(text)]
 
 
@@ -138,8 +136,10 @@ def masked(arguments: Sequence[str], values: Iterable[str]) -> list[str]:
     kept = []
     for argument in arguments:
         text = _OPTION.sub(lambda found: found[1] + STARS, argument)
-        if (given := _GIVEN.match(argument)) and _sets_a_credential(given["path"], argument[given.end() :]):
-            text = given[0] + STARS
+        option = _LONG_OPTION.match(argument)
+        path, equals, given = argument[option.end() if option else 0 :].partition("=")
+        if equals and _sets_a_credential(path.strip(), given):
+            text = argument[: len(argument) - len(given)] + STARS
         for value in long_values:
             text = text.replace(value, "*" * len(value))
         kept.append(text)

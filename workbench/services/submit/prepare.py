@@ -231,9 +231,9 @@ def _prepare(
     named = [name for name in loaded.spec.secrets if name not in loaded.credentials]
     secrets = {**proxies, **loaded.credentials, **passed_on, **find_secrets(named)}
     credential_notes = expiry_notes(loaded.spec, secrets, launch=launch)
+    never = _files_with_passwords(loaded, inline, options)
     packed = None
     if code:
-        never = _files_with_passwords(loaded, inline, options)
         packed = _pack(code, home, code_options, loaded.spec, never=never, cancel=cancel)
     recorded = submit_environment.record(
         submit_environment.active_interpreter(), masked(options.argv, secret_texts(secrets)), passed
@@ -244,7 +244,7 @@ def _prepare(
         options, loaded.spec, target, external_ids, launch=launch
     )
     recorded |= beginning
-    recorded["git"] = described = git.of(code)
+    recorded["git"] = described = git.of(code, without=never)
     diff = without_credentials(str(described.pop("diff", "") or ""), inline)
     lacks = [text for each in every for text in each.warnings]
     warnings = [
@@ -706,7 +706,7 @@ def _with_startup_hook(loaded: Loaded, code: Path | None) -> tuple[Loaded, tuple
 
 
 def _files_with_passwords(loaded: Loaded, inline: Sequence[str], options: RunOptions) -> list[Path]:
-    """Return the files of manifest and templates where they hold passwords: the code must not contain them."""
+    """Return the files of manifest and templates where they hold passwords: neither code nor diff may contain them."""
     if not inline:
         return []
     manifest = [loaded.folder / Path(loaded.source).name] if loaded.folder else []
@@ -764,20 +764,24 @@ class _GitQuery(threading.Thread):
         with contextlib.suppress(FabricError, OSError, ValueError):
             self._described = _describe_git(self._folder)
 
-    def of(self, code: Path | None) -> dict[str, Any]:
-        """Return what git knows of the code; most often it is the folder that was asked about."""
+    def of(self, code: Path | None, *, without: Sequence[Path]) -> dict[str, Any]:
+        """Return what git knows of the code, its changes without those of some files.
+
+        Most often the code is the folder that was asked about.
+        """
         self.join()
         if code is None or not code.is_dir():
             return {}
-        return self._described if code.absolute() == self._folder else _describe_git(code)
+        is_known = code.absolute() == self._folder and not (without and self._described.get("diff"))
+        return self._described if is_known else _describe_git(code, without)
 
 
-def _describe_git(folder: Path) -> dict[str, Any]:
+def _describe_git(folder: Path, without: Sequence[Path] = ()) -> dict[str, Any]:
     if not any((parent / ".git").exists() for parent in (folder.absolute(), *folder.absolute().parents)):
         return {}
     from workbench.data.code.git import describe
 
-    return describe(folder)
+    return describe(folder, without)
 
 
 def data_limit(spec: JobSpec, backend: str) -> dict[str, int]:
