@@ -152,7 +152,7 @@ def searched_by(config: str | None) -> tuple[str, bool]:
     return "validation/%s" % searcher["metric"], bool(searcher.get("smaller_is_better", True))
 
 
-def is_of_file(config: str | None) -> bool:
+def is_experiment_file(config: str | None) -> bool:
     """Return whether the text of :data:`CONFIG_VARIABLE` is an experiment that a file of Determined describes.
 
     It has a searcher. One that is :data:`UNMANAGED` is described by a manifest of ours, whose rules hold then.

@@ -8,6 +8,7 @@ from dataclasses import field, fields
 from functools import partial
 from typing import Any, Final
 
+from workbench.distributions import distribution_name
 from workbench.search.asha import AdaptiveAsha, AshaPromotion, AshaStopping
 from workbench.search.method import (
     AskedSearch,
@@ -23,7 +24,6 @@ from workbench.search.space import Categorical, Constant, Distribution, Integer,
 from workbench.search.stream import RandomStream
 from workbench.values import dataclass
 
-DISTRIBUTIONS: Final = ("loguniform", "uniform", "int", "choice")
 ASKED: Final = ("python", "optuna")
 """The methods whose samples come from a process of their own."""
 CONTINUED: Final = ("random", "grid")
@@ -171,8 +171,7 @@ def _distribution(value: Any) -> Distribution:
     """Return the distribution of a value: a map is one, or nested hyper-parameters; all else is a constant."""
     if not isinstance(value, Mapping):
         return Constant(value)
-    # Of an experiment of Determined a nested one may be called as a distribution is; the list tells them apart.
-    kind = next((name for name in DISTRIBUTIONS if isinstance(value.get(name), (list, tuple))), "")
+    kind = distribution_name(value)
     if not kind:
         return _space(value)
     if kind == "choice":

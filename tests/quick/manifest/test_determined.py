@@ -862,7 +862,10 @@ def test_bounds_of_log_that_look_like_values_are_named() -> None:
             "minval: 0, maxval: 1e-2",
             "maxval: the bounds of log are exponents: this one ends at 10**0.01 = 1.023",
         ),
-        ("minval: 0, maxval: 1e-2", "if values up to 0.01 are meant, write such as minval: -4, maxval: -2"),
+        (
+            "minval: 0, maxval: 1e-2",
+            "if values up to 0.01 are meant, write for example minval: -4, maxval: -2",
+        ),
         ("minval: 0.1, maxval: 0.1001", "if values from 0.1 are meant, write minval: -1, maxval: -0.999566"),
         (
             "minval: 0.1, maxval: 0.9",

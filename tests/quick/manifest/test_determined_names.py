@@ -227,3 +227,12 @@ def test_a_name_that_would_drive_a_terminal_is_refused_by_its_key(name: str, sea
     search = json.dumps({"method": "random", "max_trials": 2, "params": {name: {"int": [1, 2]}}})
     faults = faults_of(f"{RANDOM}hyperparameters: {{x: 1}}\n", f"search={search}")
     assert expected in "\n".join(map(str, faults))
+
+
+@pytest.mark.parametrize("name", ["a", "a\u200db", "a\u00a0b"])
+def test_a_number_that_is_infinite_is_refused_once_whatever_it_is_called(name: str) -> None:
+    tried = "{type: double, minval: 0, maxval: .inf, count: 2}"
+
+    (fault,) = faults_of(f"{GRID}hyperparameters: {{{json.dumps(name)}: {tried}}}\n")
+
+    assert "maxval: found the number .inf" in str(fault)

@@ -25,6 +25,10 @@ from workbench.store.queries.jobs import detail
 from workbench.store.updates.deletion import mark_deleted
 
 SCRIPT = "from determined.experimental import core_v2\n"
+UNKNOWN = (
+    "the external ids that its code gives are not known before it runs: it goes on with an earlier trial only with"
+    " --from JOB"
+)
 CONFIG = "core_v2.init(config=core_v2.Config(external_experiment_id={}, external_trial_id={}))\n"
 COMMAND = ("python3", "train.py")
 ELSEWHERE = TargetRef("lab", "ssh", "process", options={"address": "ssh://lab"})
@@ -250,14 +254,40 @@ def test_other_ids_are_not_known_and_no_job_is_looked_for(
     monkeypatch.setenv("SECRET", "t")
     monkeypatch.setenv("ABSENT", "t")
 
-    assert beginning(prepared(home, environment=("TWO=t", "SECRET"))) is None
+    found = prepared(home, environment=("TWO=t", "SECRET"))
+
+    assert beginning(found) is None
+    assert found.notes[1:] == (UNKNOWN,)
 
 
 def test_one_of_the_two_ids_alone_means_no_trial(home: Home, folder: Path, trial: Trial) -> None:
     trial()
     (folder / "train.py").write_text(f"{SCRIPT}core_v2.Config(external_trial_id='t')\n")
 
-    assert beginning(prepared(home)) is None
+    found = prepared(home)
+
+    assert beginning(found) is None
+    assert len(found.notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "notes"),
+    [
+        ("core_v2.Config(**more)", ()),
+        ("core_v2.Config(external_trial_id='t', **more)", (UNKNOWN,)),
+        (
+            "core_v2.Config(external_experiment_id='e', external_trial_id='t')\ncore_v2.Config(**more)",
+            (UNKNOWN,),
+        ),
+        ("core_v2.Config(external_experiment_id='e', external_trial_id='t')", ()),
+    ],
+)
+def test_a_note_says_that_ids_are_not_known_where_the_script_gives_some(
+    home: Home, folder: Path, lines: str, notes: tuple[str, ...]
+) -> None:
+    (folder / "train.py").write_text(f"{SCRIPT}{lines}\n")
+
+    assert prepared(home).notes[1:] == notes
 
 
 def test_a_process_here_has_what_is_passed_along_unless_its_command_sets_it(

@@ -148,7 +148,10 @@ class OptunaSearcher:
 
 
 def kind_of(part: Any) -> str | None:
-    """Return the name of a distribution; empty for more parameters, None for a value that stays."""
+    """Return the name of a distribution; empty for more parameters, None for a value that stays.
+
+    The rule is that of ``workbench.distributions``, which this process cannot import.
+    """
     if not isinstance(part, dict):
         return None
     return next((name for name in DISTRIBUTIONS if isinstance(part.get(name), list)), "")

@@ -17,6 +17,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from workbench.formats import printable
 from workbench.learner.determined_jobs import CONFIG_VARIABLE, DATA_SECRETS_VARIABLE, HPARAMS_VARIABLE
 from workbench.manifest.builder.former_experiments import FORMER_SEARCHER_KEYS
 from workbench.manifest.keys.containers import Key, KeyTable, ListOf, MapOf
@@ -742,7 +743,7 @@ class _Manifest:
         known = {fault.key for fault in self._findings.faults}
         for path, node in leaves(self._root):
             value = node.value if isinstance(node, ScalarNode) else None
-            is_one = path.startswith("hyperparameters.") and path not in known
+            is_one = path.startswith("hyperparameters.") and printable(path) not in known
             if is_one and isinstance(value, float) and not math.isfinite(value):
                 problem = f"found {describe_node(node)}, which JSON does not have; write a number or a text"
                 self._findings.fault(node.location, path, problem)
@@ -1270,7 +1271,7 @@ class _Manifest:
                 bottom = f"minval: {math.log(low, base):g}"
             else:
                 key, bound, verb, meant = "maxval", high, "ends", f"up to {high:g}"
-                bottom = f"such as minval: {math.floor(top) - 2}"
+                bottom = f"for example minval: {math.floor(top) - 2}"
             hint = f"if values {meant} are meant, write {bottom}, maxval: {top:g}"
             problem = (
                 f"the bounds of log are exponents: this one {verb} at {base:g}**{bound:g} = {base**bound:.4g}"

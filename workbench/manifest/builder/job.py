@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from workbench.learner.determined_jobs import is_of_file
+from workbench.learner.determined_jobs import is_experiment_file
 from workbench.learner.secret_names import SECRET_NAME
 from workbench.manifest.builder.metrics import metrics_of
 from workbench.manifest.builder.params import CONFIG_VARIABLE, check_param_variables
@@ -78,8 +78,8 @@ def build(root: MapNode, folder: Path | None, findings: Findings) -> JobSpec | N
         findings: where faults and warnings go.
     """
     experiment = node_at(root, f"env.{CONFIG_VARIABLE}")
-    is_of_experiment = isinstance(experiment, ScalarNode) and is_of_file(experiment.text)
-    values = (MANIFEST_OF_EXPERIMENT if is_of_experiment else MANIFEST).read(root, "", findings)
+    is_experiment = isinstance(experiment, ScalarNode) and is_experiment_file(experiment.text)
+    values = (MANIFEST_OF_EXPERIMENT if is_experiment else MANIFEST).read(root, "", findings)
     if values is None:
         return None
     _warn_of_placeholders(root, findings)
@@ -99,7 +99,7 @@ def build(root: MapNode, folder: Path | None, findings: Findings) -> JobSpec | N
         evaluation_metrics=metrics_of(values.get("evaluation_metrics"), root, findings),
         **_python(values, root, folder, findings),
     )
-    _check_conflicts(fields, root, findings)
+    _check_conflicts(fields, root, findings, is_experiment=is_experiment)
     return None if findings.faults else JobSpec(**fields)
 
 
@@ -189,7 +189,9 @@ def _python(
     return {"python": python, "requirements": requirements}
 
 
-def _check_conflicts(fields: Mapping[str, Any], root: MapNode, findings: Findings) -> None:
+def _check_conflicts(
+    fields: Mapping[str, Any], root: MapNode, findings: Findings, *, is_experiment: bool
+) -> None:
     learners, ends_when = fields["learners"], fields.get("ends_when")
     if isinstance(ends_when, int) and ends_when > learners:
         location = location_of(root, "ends_when")
@@ -221,9 +223,7 @@ def _check_conflicts(fields: Mapping[str, Any], root: MapNode, findings: Finding
             problem = "is under search.params as well; keep one"
             findings.fault(location_of(root, f"params.{name}"), f"params.{name}", problem)
     names = [*(name for name in fields.get("params") or {} if name not in searched), *searched]
-    if not is_of_file(
-        env.get(CONFIG_VARIABLE)
-    ):  # the code of an experiment of Determined reads them by their names
+    if not is_experiment:  # whose code reads them by their names
         check_param_variables(names, location_of(root, "params"), findings)
 
 

@@ -22,7 +22,7 @@ from workbench.manifest.builder.overrides import (
     apply_variables,
     as_array,
     drop_secrets_from_env,
-    is_of_experiment,
+    sets_experiment_key,
     under_defaults,
     without_variables,
 )
@@ -177,7 +177,7 @@ def load_text(
     if isinstance(written, MapNode) and "framework" not in written.entries:
         experiment = _experiment_over_templates(written, templates, findings)
     if experiment is not None:
-        of_experiment = list(filter(is_of_experiment, overrides))
+        of_experiment = list(filter(sets_experiment_key, overrides))
         experiment = apply_sets_of_experiment(experiment, of_experiment, findings)
         merged, parts = experiment, ()
         sets = [text for text in overrides if text not in of_experiment]

@@ -112,7 +112,7 @@ def apply_sets_of_experiment(root: MapNode, overrides: Sequence[str], findings: 
     return root
 
 
-def is_of_experiment(override: str) -> bool:
+def sets_experiment_key(override: str) -> bool:
     """Say whether a ``path=value`` sets a key in an experiment of Determined.
 
     A key that manifests have, too, is the experiment's unless the value has a form that manifests alone take: labels

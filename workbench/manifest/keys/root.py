@@ -520,6 +520,6 @@ MANIFEST: Final = KeyTable(
 )
 
 MANIFEST_OF_EXPERIMENT: Final = MANIFEST.with_kinds(
-    search=SEARCH.with_kinds(params=Distributions(is_of_experiment=True))
+    search=SEARCH.with_kinds(params=Distributions(takes_any_name=True))
 )
 """The same of a manifest that is made of an experiment of Determined."""

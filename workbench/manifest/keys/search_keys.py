@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from workbench.distributions import DISTRIBUTIONS, distribution_name
 from workbench.manifest.keys.containers import Key, KeyTable, ListOf, MapOf
 from workbench.manifest.keys.kinds import NameChoice, Text
 from workbench.manifest.keys.scalars import AnyScalar, Number, WholeNumber
@@ -19,7 +20,6 @@ VARIANTS: Final = ("stopping", "promotion")
 SAMPLERS: Final = ("tpe", "random")
 PRUNERS: Final = ("none", "median", "hyperband")
 SEARCHER: Final = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*|[\w./-]+\.py:[A-Za-z_]\w*"
-DISTRIBUTIONS: Final = ("loguniform", "uniform", "int", "choice")
 COUNT: Final = "count"
 PARAM_NAME: Final = r"[A-Za-z_][A-Za-z0-9_-]*"
 PARAM_NAME_OF_EXPERIMENT: Final = (
@@ -73,16 +73,16 @@ class Distributions(MapOf):
     is below that name.
     """
 
-    def __init__(self, *, is_of_experiment: bool = False) -> None:
+    def __init__(self, *, takes_any_name: bool = False) -> None:
         super().__init__(
             self,
             "a map of names and what may be tried, such as {lr: {loguniform: [1e-5, 1e-1]}}",
-            key_pattern=PARAM_NAME_OF_EXPERIMENT if is_of_experiment else PARAM_NAME,
+            key_pattern=PARAM_NAME_OF_EXPERIMENT if takes_any_name else PARAM_NAME,
             key_expected=PARAM_NAME_OF_EXPERIMENT_EXPECTED
-            if is_of_experiment
+            if takes_any_name
             else "letters, digits, underscores and dashes",
         )
-        self.is_of_experiment = is_of_experiment
+        self.takes_any_name = takes_any_name
 
     def read(self, node: Node, path: str, findings: Findings) -> dict[str, Any] | None:
         """Return plain values, distributions as maps with the name of one."""
@@ -130,7 +130,7 @@ def _tried(kind: Distributions, node: Node, path: str, findings: Findings) -> An
     named = [
         name
         for name, entry in node.entries.items()
-        if name in DISTRIBUTIONS and (isinstance(entry.node, ListNode) or not kind.is_of_experiment)
+        if name in DISTRIBUTIONS and (isinstance(entry.node, ListNode) or not kind.takes_any_name)
     ]
     if not named:
         if (meant := _meant(node)) is not None:
@@ -216,15 +216,10 @@ def _plain(node: Node) -> Any:
     return {name: _plain(entry.node) for name, entry in node.entries.items()}
 
 
-def _kind_of(value: Mapping[str, Any]) -> str:
-    """Return the name of a distribution; empty for more parameters, of which one may be called so."""
-    return next((name for name in DISTRIBUTIONS if isinstance(value.get(name), (list, tuple))), "")
-
-
 def searched_names(root: Mapping[str, Any]) -> Iterator[str]:
     """Yield the names of the parameters of a search as ``${params.NAME}`` has them, nested ones with dots."""
     for name, value in root.items():
-        if isinstance(value, Mapping) and not _kind_of(value):
+        if isinstance(value, Mapping) and not distribution_name(value):
             yield from (f"{name}.{below}" for below in searched_names(value))
         else:
             yield name
@@ -266,7 +261,7 @@ def _hint(name: str) -> str:
 def _check_grid(params: Mapping[str, Any], path: str, node: Node, findings: Findings) -> None:
     total = 1
     for name, value in _distributions(params):
-        kind = _kind_of(value)
+        kind = distribution_name(value)
         if kind == "choice":
             total *= len(value[kind])
         elif COUNT not in value:
@@ -288,7 +283,7 @@ def _check_grid(params: Mapping[str, Any], path: str, node: Node, findings: Find
 def _distributions(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
     for name, value in params.items():
         if isinstance(value, Mapping):
-            if _kind_of(value):
+            if distribution_name(value):
                 yield f"{prefix}{name}", value
             else:
                 yield from _distributions(value, f"{prefix}{name}.")

@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from workbench.clock import elapsed_seconds
+from workbench.distributions import distribution_name
 from workbench.errors import FabricError
 from workbench.manifest.builder.params import flat_params, params_by_name
-from workbench.search.config import CONTINUED, DISTRIBUTIONS, SearchConfig
+from workbench.search.config import CONTINUED, SearchConfig
 from workbench.search.stream import SEED_LIMIT
 from workbench.store.db.database import Store
 from workbench.store.history.journal import parse_event, read_events
@@ -93,7 +94,7 @@ class TriedRange:
     """From what the values of a hyper-parameter are drawn."""
 
     kind: str
-    """One of :data:`workbench.search.config.DISTRIBUTIONS`."""
+    """One of :data:`workbench.distributions.DISTRIBUTIONS`."""
     values: tuple[Any, ...]
     """The lowest and the highest one, or all that may be chosen."""
 
@@ -224,7 +225,7 @@ class SearchReader:
         self._ranges = {
             name: TriedRange(kind, tuple(values))
             for (name, _, kind), values in split
-            if kind in DISTRIBUTIONS and isinstance(values, (list, tuple))
+            if distribution_name({kind: values})
         }
 
     def _read_events(self, store: Store, written: int) -> None:

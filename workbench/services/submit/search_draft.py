@@ -235,7 +235,7 @@ def _time_metric(
 
 
 def _range_lines(params: Mapping[str, Any], indent: str) -> list[str]:
-    from workbench.manifest.keys.search_keys import DISTRIBUTIONS
+    from workbench.distributions import DISTRIBUTIONS
 
     lines = []
     for name, value in params.items():
