@@ -184,4 +184,6 @@ def test_slots_are_divided_among_pods_as_it_is_configured_and_wait_for_a_node_el
     until(lambda: note in planned(), planned)
 
     fabric("config", "set", "experiments.max_slots_per_pod", "1")
-    assert f"the {2 * most} slots are {2 * most} learners with 1 GPU each: [experiments] max_slots" in planned()
+    assert (
+        f"the {2 * most} slots are {2 * most} learners with 1 GPU each: [experiments] max_slots" in planned()
+    )
