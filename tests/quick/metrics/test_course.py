@@ -92,6 +92,18 @@ def test_what_is_printed_beside_reports_does_not_say_that_a_checkpoint_was_not_l
     assert [each.step for each in checkpoints(store, row.id)] == [4, 8, 12, 16, 20]
 
 
+def test_a_job_that_went_on_has_as_many_checkpoints_as_it_likes(store: Store, tmp_path: Path) -> None:
+    row = trained(store, tmp_path, [Attempt(1, 4, saves=(2,)), Attempt(3, 5)], epochs=False)
+    store.connection.executemany(
+        "INSERT INTO checkpoints (job_id, attempt, learner, seq, time_us, path) VALUES (?, 1, 1, ?, ?, 'saved')",
+        [(row.id, 1_000 + number, 1_800_000_000_000_000 - number) for number in range(6_000)],
+    )
+
+    (loss,) = series(store, row.id, kinds=("value",))
+
+    assert loss.last == 5.0
+
+
 EPOCH_BY_EPOCH = [Attempt(1, 8, saves=(3, 6)), Attempt(7, 11)]
 IN_THE_MIDDLE = [Attempt(1, 8, saves=(5,)), Attempt(6, 9)]
 TWICE = [Attempt(1, 8, saves=(3, 6)), Attempt(7, 9, saves=(9,)), Attempt(10, 12)]

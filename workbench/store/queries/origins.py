@@ -98,6 +98,8 @@ class _Place(NamedTuple):
     time_us: int
 
 
+_LOW_BITS: Final = (1 << 31) - 1
+"""Of times that are added up: the sum of 5,137 whole ones is more than an integer of SQLite's holds."""
 _known: dict[tuple[Any, ...], tuple[tuple[Any, ...], dict[int, Moment]]] = {}
 _runs: dict[tuple[Any, ...], list[tuple[int, int, int]]] = {}
 """The attempt of the points of each series, as far as they were looked at: its first, its last one and the attempt."""
@@ -114,7 +116,7 @@ def moments_of(connection: sqlite3.Connection, job_id: str, learner: int) -> Map
     sql = (
         "SELECT count(*), sum(points), max(revision), "
         "(SELECT count(*) FROM main.checkpoints WHERE job_id = ?1), "
-        "(SELECT sum(time_us) FROM main.checkpoints WHERE job_id = ?1) "
+        f"(SELECT sum(time_us & {_LOW_BITS}) FROM main.checkpoints WHERE job_id = ?1) "
         "FROM main.series WHERE job_id = ?1 AND learner = ?2 AND kind IN ('value', 'etime')"
     )
     state = tuple(connection.execute(sql, (job_id, learner)).fetchone())
