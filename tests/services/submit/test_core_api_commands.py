@@ -14,7 +14,7 @@ from workbench.controller.decide.restarts import at_host
 from workbench.errors import UsageError
 from workbench.learner.determined_jobs import CONFIG_VARIABLE, start_variables
 from workbench.manifest import load_text
-from workbench.manifest.builder.scripts_run import SCRIPT_BYTES_MAX
+from workbench.manifest.builder.core_v2_scripts import SCRIPT_BYTES_MAX
 from workbench.paths import Home
 from workbench.services.submit.options import RunOptions
 from workbench.services.submit.prepare import JobSubmission, prepare

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 from workbench.errors import UsageError
 from workbench.learner.determined_jobs import CONFIG_VARIABLE, UNMANAGED
 from workbench.learner.texts import escaped
-from workbench.manifest.builder.scripts_run import ExternalIds as ExternalIds
-from workbench.manifest.builder.scripts_run import core_api_part, external_ids, interpreter_of
+from workbench.manifest.builder.core_v2_scripts import core_api_part, external_ids
+from workbench.manifest.builder.scripts_run import interpreter_of
 from workbench.manifest.yaml.core_schema import written
 from workbench.spec import FRAMEWORKS
 
 if TYPE_CHECKING:
+    from workbench.manifest.builder.core_v2_scripts import ExternalIds
     from workbench.manifest.builder.load import Loaded
     from workbench.manifest.builder.script_options import ScriptOption
     from workbench.spec import JobSpec
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 _SCRIPT_SUFFIXES: Final = (".py", ".sh", ".bash", ".R", ".jl", ".pl", ".rb", ".js")
 _NAME_LENGTH: Final = 60
 _NOTHING: Final[Mapping[str, Any]] = {}
-
 
 _TEMPLATE: Final = """\
 # A job of fabric's. Check it with `fabric validate FILE`, start it with `fabric run FILE`.
