@@ -265,8 +265,8 @@ def test_metrics_and_progress_are_reported(run, tmp_path: Path) -> None:  # type
         ("core.train.set_metadata('x')", "ValueError: metadata must be a dictionary, not 'x'"),
         (
             "core.experimental.report_task_using_checkpoint(None)",
-            "AttributeError: core_context.experimental tells a master which checkpoint or model a task uses: there is"
-            " no master to talk to",
+            "AttributeError: core_context.experimental reports to a master which checkpoint or model a task uses:"
+            " there is no master to talk to",
         ),
         ("core.missing", "AttributeError: 'CoreContext' object has no attribute 'missing'"),
     ],

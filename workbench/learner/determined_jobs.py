@@ -141,13 +141,19 @@ def planned_variables(
     return found if best is None else {**found, BEST_VARIABLE: json.dumps(best)}
 
 
+def searcher_of(config: str | None) -> dict[str, Any]:
+    """Return the searcher of an experiment, the text of :data:`CONFIG_VARIABLE`; empty where there is none."""
+    found = json_object(config).get("searcher")
+    return found if isinstance(found, dict) else {}
+
+
 def searched_by(config: str | None) -> tuple[str, bool]:
     """Return the series by which the trials of an experiment are compared, and whether less is better.
 
     Without a name where it is no experiment, or does not say its metric.
     """
-    searcher = json_object(config).get("searcher")
-    if not isinstance(searcher, dict) or not searcher.get("metric"):
+    searcher = searcher_of(config)
+    if not searcher.get("metric"):
         return "", True
     return "validation/%s" % searcher["metric"], bool(searcher.get("smaller_is_better", True))
 

@@ -35,7 +35,7 @@ from workbench.learner.determined_jobs import (
     CONFIG_VARIABLE,
     LENGTHS_VARIABLE,
     PROMOTED_VARIABLE,
-    json_object,
+    searcher_of,
 )
 from workbench.manifest.builder.params import trial_spec
 from workbench.metric_names import is_held_out
@@ -339,7 +339,7 @@ class Experiments:
         method = config.make_method(replaces_early_ends=bool(document.get(REPLACES_EARLY_ENDS)))
         searcher = Searcher(method, space, document["seed"])
         active = _Active(experiment_id, config, document, spec_from_json(document["spec"]), searcher)
-        keys = json_object(active.spec.env.get(CONFIG_VARIABLE)).get("searcher") or {}
+        keys = searcher_of(active.spec.env.get(CONFIG_VARIABLE))
         active.has_lengths = keys.get("max_length") is not None
         active.has_own_lengths = active.has_lengths and keys.get("max_time") is not None
         if config.is_asked:

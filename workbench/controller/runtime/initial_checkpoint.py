@@ -30,6 +30,11 @@ def is_uuid(text: str) -> bool:
     return _UUID.fullmatch(text) is not None
 
 
+def checkpoint_text(name: str, job_id: str) -> str:
+    """Return how a message calls the checkpoint that a job begins with; without a name it is all that a job has."""
+    return f"{f'the checkpoint {name}' if name else 'the checkpoints'} of {short_id(job_id)}"
+
+
 def job_that_saved(store: Store, uuid: str) -> JobRow:
     """Return the job that saved the checkpoint with a UUID.
 

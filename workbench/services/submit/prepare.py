@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from workbench.data.code.snapshot import Snapshot, SnapshotOptions
     from workbench.job import JobId
     from workbench.manifest import Loaded
-    from workbench.manifest.builder.templates import ExternalIds
+    from workbench.manifest.builder.core_v2_scripts import ExternalIds
     from workbench.paths import Home
     from workbench.services.backends.choice import BackendChoice
     from workbench.services.backends.placement import PassedOver
@@ -336,6 +336,8 @@ def _beginning(
     Raises:
         UsageError: there is no such checkpoint, or the new job cannot reach it.
     """
+    from workbench.controller.runtime.initial_checkpoint import checkpoint_text
+
     if options.checkpoint == FROM_NONE:
         return {}, (), ()
     if options.checkpoint:
@@ -354,15 +356,7 @@ def _beginning(
         if launch:
             raise refusal from None
         return {}, (), (f"{refusal.message} ({refusal.hint})",)
-    return (
-        {"from": found},
-        (f"it begins with {_checkpoint_text(found)} of {short_id(found['job'])}: {key}",),
-        (),
-    )
-
-
-def _checkpoint_text(found: Mapping[str, Any]) -> str:
-    return f"the checkpoint {found['name']}" if found["name"] else "the checkpoints"
+    return {"from": found}, (f"it begins with {checkpoint_text(found['name'], found['job'])}: {key}",), ()
 
 
 def _same_trial(
@@ -372,7 +366,11 @@ def _same_trial(
 
     Nobody has asked for that checkpoint by name, so one that the job cannot reach is no reason to refuse it.
     """
-    from workbench.controller.runtime.initial_checkpoint import initial_checkpoint, job_of_trial
+    from workbench.controller.runtime.initial_checkpoint import (
+        checkpoint_text,
+        initial_checkpoint,
+        job_of_trial,
+    )
     from workbench.learner.texts import escaped
     from workbench.services.open_store import existing_store
 
@@ -380,24 +378,23 @@ def _same_trial(
         row = job_of_trial(store, ids.experiment, ids.trial) if store is not None else None
         if store is None or row is None:
             return {}, (), ()
-        job = short_id(row.id) + ("" if row.state in TERMINAL else f" ({row.state})")
+        state = "" if row.state in TERMINAL else f" ({row.state})"
         of = f"the external trial id {escaped(ids.trial)}"
         try:
             found = initial_checkpoint(store, row, None, spec, target)
         except (UsageError, InputMissing) as error:
-            return {}, (), (f"{job} had {of}, but the job begins with none: {error.message} ({error.hint})",)
-    note = f"it begins with {_checkpoint_text(found)} of {job}, which had {of}, too (--from {FROM_NONE}: with none)"
+            had = f"{short_id(row.id)}{state} had {of}"
+            return {}, (), (f"{had}, but the job begins with none: {error.message} ({error.hint})",)
+    what = f"{checkpoint_text(found['name'], row.id)}{state}"
+    note = f"it begins with {what}, which had {of}, too (--from {FROM_NONE}: with none)"
     return {"from": found}, (note,), ()
 
 
 def _source_of(spec: JobSpec) -> tuple[str, str | int]:
     """Return what an experiment of Determined begins with: the key, and a trial's number or a checkpoint's UUID."""
-    from workbench.learner.determined_jobs import json_object
-    from workbench.manifest.builder.params import CONFIG_VARIABLE
+    from workbench.learner.determined_jobs import CONFIG_VARIABLE, searcher_of
 
-    searcher = json_object(spec.env.get(CONFIG_VARIABLE)).get("searcher")
-    if not isinstance(searcher, dict):
-        return "", ""
+    searcher = searcher_of(spec.env.get(CONFIG_VARIABLE))
     for name in ("source_checkpoint_uuid", "source_trial_id"):
         if searcher.get(name) is not None:
             return f"searcher.{name}", searcher[name]

@@ -114,7 +114,7 @@ def _beginning(store: Store, job: JobDetail) -> tuple[dict[str, Any], tuple[str,
     Raises:
         InputMissing: it is gone, or cannot be got at.
     """
-    from workbench.controller.runtime.initial_checkpoint import initial_checkpoint
+    from workbench.controller.runtime.initial_checkpoint import checkpoint_text, initial_checkpoint
     from workbench.store.queries.jobs import job as find_job
 
     origin = job.recorded.get("from")
@@ -128,16 +128,11 @@ def _beginning(store: Store, job: JobDetail) -> tuple[dict[str, Any], tuple[str,
         found = initial_checkpoint(store, row, origin.get("step"), job.spec, job.row.target, name=name)
     except (UsageError, InputMissing) as error:
         raise InputMissing(
-            f"{short_id(job.row.id)} began with {_checkpoint_text(name, of)}: {error.message}",
+            f"{short_id(job.row.id)} began with {checkpoint_text(name, of)}: {error.message}",
             hint="`fabric run` with its manifest and --from JOB[@STEP] begins with another one",
         ) from None
-    note = f"it begins with {_checkpoint_text(found['name'], of)}, as {short_id(job.row.id)} did"
+    note = f"it begins with {checkpoint_text(found['name'], of)}, as {short_id(job.row.id)} did"
     return {"from": found}, (note,)
-
-
-def _checkpoint_text(name: str, job_id: str) -> str:
-    what = f"the checkpoint {name}" if name else "the checkpoints"
-    return f"{what} of {short_id(job_id)}"
 
 
 def _check_credentials(job: JobDetail, kept: Mapping[str, str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from workbench.controller.runtime import job_checkpoints
 from workbench.controller.runtime.initial_checkpoint import is_uuid, job_that_saved
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
     from workbench.store.queries.experiments import ExperimentRow
-
-_VALIDATION: Final = "validation/"
-"""What a metric of Determined's searcher begins with here."""
 
 
 def list_checkpoints(store: Store, row: JobRow, report: Report = ignore) -> list[Checkpoint]:
@@ -234,13 +231,10 @@ def ranking_of(store: Store, owner: CheckpointOwner, by: str = "") -> Ranking:
 
 def _ranking_of_searcher(env: Mapping[str, str]) -> Ranking | None:
     """Return what an experiment of Determined, as its one job has it, says of its metric."""
-    from workbench.learner.determined_jobs import json_object
-    from workbench.manifest.builder.params import CONFIG_VARIABLE
+    from workbench.learner.determined_jobs import CONFIG_VARIABLE, searched_by
 
-    searcher = json_object(env.get(CONFIG_VARIABLE)).get("searcher")
-    if not isinstance(searcher, dict) or not searcher.get("metric"):
-        return None
-    return Ranking(f"{_VALIDATION}{searcher['metric']}", searcher.get("smaller_is_better", True))
+    metric, is_less_better = searched_by(env.get(CONFIG_VARIABLE))
+    return Ranking(metric, is_less_better) if metric else None
 
 
 def best_checkpoints(

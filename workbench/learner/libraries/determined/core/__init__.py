@@ -199,7 +199,7 @@ class CoreContext:
     def __getattr__(self, name: str) -> Any:
         if name == "experimental":
             raise AttributeError(
-                "core_context.experimental tells a master which checkpoint or model a task uses: %s"
+                "core_context.experimental reports to a master which checkpoint or model a task uses: %s"
                 % NO_MASTER
             )
         raise AttributeError("%r object has no attribute %r" % (type(self).__name__, name))
