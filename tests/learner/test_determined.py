@@ -995,10 +995,10 @@ def test_a_rung_waits_for_what_the_search_decides_only_where_it_may_promote_the_
     run: Any, promoted: str, is_awaited: bool
 ) -> None:
     code = (
+        "import types\n"
         "from determined.core import _searcher\n"
         "waits = []\n"
-        "_searcher.DECISION_SECONDS = 0.01\n"
-        "_searcher.time.sleep = waits.append\n"
+        "_searcher.time = types.SimpleNamespace(monotonic=lambda: sum(waits), sleep=waits.append)\n"
         "for operation in core.searcher.operations():\n    operation.report_completed(1)\n"
         "print(bool(waits))\n"
     )
