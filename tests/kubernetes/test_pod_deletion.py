@@ -94,7 +94,10 @@ def test_a_pod_that_misses_its_deletion_before_its_learner_begins_is_sent_the_si
     until(has_gone, "the pod to go, of whose grace ten minutes are left")
 
 
-@pytest.mark.parametrize("image", [HANGING, SEARCHING])
+@pytest.mark.parametrize(
+    "image",
+    [HANGING, pytest.param(SEARCHING, marks=pytest.mark.soak("the gate kills a job of this image, below"))],
+)
 def test_a_pod_whose_python_does_not_begin_goes_at_once_when_it_is_deleted(pods: Pods, image: str) -> None:
     Path(pods.fabric.folder, "m.yml").write_text(MANIFEST)
     pods.start("m.yml", image=image)

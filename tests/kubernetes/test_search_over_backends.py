@@ -35,7 +35,7 @@ SEARCH: dict[str, Any] = {
     "time_metric": "epoch",
     "max_time": 6,
     "divisor": 3,
-    "max_trials": 12,
+    "max_trials": 9,
     "max_concurrent": 8,
     "backends": list(EVERYWHERE),
     "params": {"rate": {"loguniform": [0.001, 0.2]}},
