@@ -107,8 +107,12 @@ UNREACHABLE_SECONDS: Final = 3.0
 PAUSE_LONGEST_SECONDS: Final = 5.0
 """The longest pause before a pod that did not answer is asked again."""
 
+LOOK_LONGEST_SECONDS: Final = 1.0
+"""The longest pause before a pod that is read to its end, and did not answer, is asked again without news of it."""
+
 _GATHER_SECONDS: Final = 0.002
-_LOOK_SECONDS: Final = 0.1
+LOOK_SECONDS: Final = 0.1
+"""How often is looked whether one of several streams has news; the first pause of a pod that did not answer."""
 
 Known = Mapping[str, int]
 Parts = Mapping[str, Chunk]
@@ -201,6 +205,7 @@ class Journals:
         paths = {name: f"{folder}/{FILES[name]}" for name in offsets}
         path_offsets = {path: offsets[name] for name, path in paths.items()}
         until = time.monotonic() + END_SECONDS
+        pause = LOOK_SECONDS
         while (pod := self._pod(ref)) is not None:
             if has_side_car_ended(pod):
                 return self._remains_of(pod).read(offsets)
@@ -218,7 +223,7 @@ class Journals:
                     continue
                 if time.monotonic() > until:
                     raise
-                self._cache.wait(_LOOK_SECONDS)  # its side-car is ending or starting
+                pause = self._pause(ref, pod, pause)  # its side-car is ending or starting
         return {}
 
     def host(
@@ -312,6 +317,7 @@ class Journals:
 
     def _read_now(self, ref: LearnerRef, offsets: dict[str, int]) -> Parts:
         began = time.monotonic()
+        pause = LOOK_SECONDS
         while True:
             pod = self._pod(ref)
             if pod is None:
@@ -322,14 +328,28 @@ class Journals:
                 return {}
             try:
                 if is_over(pod) and pod["metadata"]["uid"] in self._logs:
-                    self._cache.wait(_LOOK_SECONDS)
+                    self._cache.wait(LOOK_SECONDS)
                     continue
                 return self._request(ref, offsets, 0.0)
             except (BackendUnreachable, Absent, Invalid, Denied) as error:
                 patience = UNREACHABLE_SECONDS if isinstance(error, BackendUnreachable) else END_SECONDS
                 if time.monotonic() > began + patience:
                     raise
-                self._cache.wait(_LOOK_SECONDS)
+                pause = self._pause(ref, pod, pause)
+
+    def _pause(self, ref: LearnerRef, pod: Pod, seconds: float) -> float:
+        """Wait for news of a pod whose side-car did not answer, at most this long; return how long to wait next time.
+
+        A side-car that has ended is reported up to a second later. Each try before that is a command that the cluster
+        starts for nothing.
+        """
+        until = time.monotonic() + seconds
+        while True:
+            turn = self._cache.turn
+            left = until - time.monotonic()
+            if left <= 0 or self._pod(ref) != pod:
+                return min(2 * seconds, LOOK_LONGEST_SECONDS)
+            self._cache.wait(left, turn=turn)
 
     # Running pods
 
@@ -368,9 +388,9 @@ class Journals:
             if left <= 0 or self._interrupted.is_set() or self._cache.turn != turn:
                 return False
             if futures:
-                wait(futures, timeout=min(left, _LOOK_SECONDS), return_when="FIRST_COMPLETED")
+                wait(futures, timeout=min(left, LOOK_SECONDS), return_when="FIRST_COMPLETED")
             else:
-                self._cache.wait(min(left, _LOOK_SECONDS), turn=turn)
+                self._cache.wait(min(left, LOOK_SECONDS), turn=turn)
         time.sleep(_GATHER_SECONDS)
         return True
 
@@ -383,7 +403,7 @@ class Journals:
             try:
                 parts = future.result()
             except FabricError:  # its pod is ending and its log is read then, or its node does not answer
-                last = self._pauses.get(ref, (0.0, _LOOK_SECONDS / 2))[1]
+                last = self._pauses.get(ref, (0.0, LOOK_SECONDS / 2))[1]
                 pause = min(2 * last, PAUSE_LONGEST_SECONDS)
                 self._pauses[ref] = (time.monotonic() + pause, pause)
                 continue

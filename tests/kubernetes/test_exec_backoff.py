@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, cast
 
 import pytest
 
-from backends.contract.cluster import Cluster, Denied, NodeUnreachable
+from backends.contract.cluster import Absent, Cluster, Denied, NodeUnreachable
 from backends.kubernetes.errors import ApiCall, refusal
 from runners.interface import LearnerRef
 from runners.pod.journals import ExecBackoff, Journals
+from runners.pod.names import SIDE_CAR
 from runners.pod.watch import ClusterCache
 from tests.support.waiting import until
 from workbench.errors import BackendUnreachable, FabricError
@@ -95,3 +97,58 @@ def test_a_node_that_the_api_cannot_reach_is_known_by_its_message() -> None:
 
     assert isinstance(refusal(call, 500, body), NodeUnreachable)
     assert not isinstance(refusal(call, 503, b'{"message": "etcd is away"}'), NodeUnreachable)
+
+
+class OnePod:
+    """What is known of a cluster: one pod, whose side-car is reported to run until :meth:`end` is called."""
+
+    def __init__(self) -> None:
+        self.turn = 0
+        self.changed = threading.Condition()
+        self.pod: dict[str, Any] | None = {
+            "metadata": {"name": "p", "uid": "1"},
+            "status": {"initContainerStatuses": [{"name": SIDE_CAR, "state": {"running": {}}}]},
+        }
+
+    def ready(self) -> None:
+        """It always is."""
+
+    def pod_of(self, *_: object) -> dict[str, Any] | None:
+        return self.pod
+
+    def wait(self, seconds: float, *, turn: int) -> None:
+        with self.changed:
+            self.changed.wait_for(lambda: self.turn != turn, seconds)
+
+    def end(self) -> None:
+        """Report that the pod has gone."""
+        with self.changed:
+            self.pod = None
+            self.turn += 1
+            self.changed.notify_all()
+
+
+def read_to_its_end(cluster: Refusing, cache: OnePod) -> dict[LearnerRef, Any]:
+    journals = Journals(cast(Cluster, cluster), cast(ClusterCache, cache), "reader")
+    try:
+        return journals.follow({LearnerRef("home", "training-1", 1, 1): {"output": 0}}, 0)
+    finally:
+        journals.close()
+
+
+def test_a_side_car_that_has_ended_unreported_is_asked_ever_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runners.pod.journals.END_SECONDS", 1.0)
+    cluster = Refusing(Absent("container not running"))
+
+    with pytest.raises(Absent):
+        read_to_its_end(cluster, OnePod())
+
+    assert 2 <= len(cluster.tried) <= 6  # after 0, 0.1, 0.3, 0.7 and 1.5 seconds
+
+
+def test_news_of_a_side_car_that_did_not_answer_ends_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runners.pod.journals.LOOK_SECONDS", 600.0)
+    cluster, cache = Refusing(Absent("container not running")), OnePod()
+    threading.Thread(target=lambda: (until(lambda: cluster.tried, "the first try"), cache.end())).start()
+
+    assert read_to_its_end(cluster, cache) == {}
