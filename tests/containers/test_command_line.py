@@ -17,11 +17,14 @@ from tests.support import several_learners
 from tests.support.command import Fabric
 from tests.support.images import BUSYBOX, DEBIAN, USER, ensure_image_over
 from tests.support.waiting import ended, until
+from workbench.metrics import series
 from workbench.paths import Home
+from workbench.store.db.database import Store
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "manifest.yml"
 
 
+@pytest.mark.soak("the gate has it as process and in a container at a host (tests/ssh/test_examples.py)")
 def test_digits_gives_the_same_weights_by_process_and_by_container(
     fabric: Fabric, engine: None, home: Home
 ) -> None:
@@ -98,7 +101,7 @@ def test_checkpoints_are_kept_by_their_policy_without_a_data_store(
 
 @pytest.mark.parametrize(("acknowledges", "state"), [(True, "HALTED"), (False, "COMPLETED")])
 def test_a_trial_of_determined_has_its_last_checkpoint_and_says_whether_it_goes_on(
-    fabric: Fabric, engine: None, acknowledges: bool, state: str
+    fabric: Fabric, engine: None, home: Home, acknowledges: bool, state: str
 ) -> None:
     code = f"""\
 import os, subprocess, sys, time
@@ -130,8 +133,11 @@ with det.core.init() as core:
     (fabric.folder / "train.py").write_text(code)
     (fabric.folder / "experiment.json").write_text(json.dumps(experiment))
 
-    fabric("run", "-d", "experiment.json")
-    until(lambda: "waits" in fabric("logs", "@last").stdout, every=0.3)
+    job = fabric("run", "-d", "-q", "experiment.json").stdout.strip()
+    second_output = home.job(job).attempt(2).learner(1).output
+    until(
+        lambda: second_output.exists() and "waits" in second_output.read_text(), "the second attempt to wait"
+    )
     fabric("halt", "@last")
 
     saved = fabric("logs", "@last", "--attempt", "1").stdout.split("saved ")[1].strip()
@@ -140,13 +146,16 @@ with det.core.init() as core:
     assert fabric.json("show", "@last", "--json")["state"] == state
 
 
-def test_a_trial_of_determined_is_two_containers_that_meet_by_name(fabric: Fabric, engine: None) -> None:
+def test_a_trial_of_determined_is_two_containers_that_meet_by_name(
+    fabric: Fabric, engine: None, home: Home
+) -> None:
     text = f"{several_learners.EXPERIMENT}environment: {{image: {DEBIAN}}}\n"
     (fabric.folder / "experiment.yaml").write_text(text)
     (fabric.folder / "train.py").write_text(several_learners.TRAIN)
 
     job = fabric("run", "-d", "-q", "experiment.yaml", "--set", "learners=2").stdout.strip()
-    until(lambda: "x" in fabric("metrics", job, expect=None).stdout, every=0.3)
+    with Store.open(home) as store:
+        until(lambda: any("x" in one.name for one in series(store, job)), "a metric to be there")
     fabric("halt", job)
     assert fabric.json("show", job, "--json")["state"] == "HALTED"
     fabric("resume", job)
@@ -352,7 +361,16 @@ def test_the_plan_shows_what_the_engine_is_asked_for(fabric: Fabric, engine: Non
     assert container["HostConfig"]["DeviceRequests"][0]["Capabilities"] == [["gpu"]]
 
 
-@pytest.mark.parametrize("runner", ["container", "process"])
+@pytest.mark.parametrize(
+    "runner",
+    [
+        "container",
+        pytest.param(
+            "process",
+            marks=pytest.mark.soak("a process; the gate has it beside one in tests/ssh/test_beside.py"),
+        ),
+    ],
+)
 def test_a_command_runs_beside_a_learner_and_its_code_is_ours(
     fabric: Fabric, engine: None, runner: str
 ) -> None:

@@ -97,48 +97,37 @@ def test_a_job_goes_on_when_its_engine_is_killed_and_started_again_with_live_res
         assert engine.docker("ps", "-aq") == ""
 
 
-def test_a_job_ends_with_an_engine_that_is_started_again_without_live_restore(
-    home: Home, start: Callable[[OwnEngine], Start]
-) -> None:
-    with own_engine(2) as engine:
-        job = start(engine)(COUNT)
-        job.until_printed(b"line 5\n")
-        engine.kill()
-        job.until_printed(b"line %d\n" % (job.output().count(b"\n") + 20))
-        engine.start()
-        seen = job.until_over()[1]
-        job.runner.remove(job.request.attempt)
-
-        assert seen.reason is not None
-        assert (seen.reason.code, seen.reason.text) == (
-            "S200",
-            "the container was stopped from outside, by hand or with its engine",
-        ) or (seen.reason.code, seen.reason.text) == ("S200", "the container ended with its engine")
-        assert engine.docker("ps", "-aq") == ""
-
-
 @pytest.mark.parametrize(
     "setup",
     ["", pytest.param("true", marks=pytest.mark.soak("with a setup command; the gate has one without"))],
 )
-def test_a_job_that_a_restarted_engine_kills_has_the_engine_as_the_reason_of_its_end(
+def test_a_job_ends_with_an_engine_that_is_started_again_without_live_restore_and_has_that_as_its_reason(
     start: Callable[[OwnEngine], Start], setup: str, note_harm: Callable[[str], None]
 ) -> None:
     note_harm("engine killed and started again")
-    with own_engine(12 if setup else 11) as engine:
-        job = start(engine)(
+    with own_engine(12 if setup else 2) as engine:
+        launch = start(engine)
+        stubborn = launch(
             "trap '' TERM; i=0; while :; do i=$((i+1)); echo line $i; sleep 0.05; done", setup=setup
         )
-        job.until_printed(b"line 5\n")
+        jobs = (launch(COUNT, setup=setup), stubborn)
+        for job in jobs:
+            job.until_printed(b"line 5\n")
         engine.kill()
-        job.until_printed(b"line %d\n" % (job.output().count(b"\n") + 20))
+        for job in jobs:
+            job.until_printed(b"line %d\n" % (job.output().count(b"\n") + 20))
         engine.start()
-        seen = job.until_over()[1]
-        job.runner.remove(job.request.attempt)
+        reasons = [job.until_over()[1].reason for job in jobs]
+        for job in jobs:
+            job.runner.remove(job.request.attempt)
 
-        assert seen.reason is not None
-        assert seen.reason.code == "S200"
-        assert "its engine" in seen.reason.text
+        assert [reason and reason.code for reason in reasons] == ["S200", "S200"]
+        assert reasons[0] is not None and reasons[0].text in (
+            "the container was stopped from outside, by hand or with its engine",
+            "the container ended with its engine",
+        )
+        assert reasons[1] is not None and "its engine" in reasons[1].text
+        assert engine.docker("ps", "-aq") == ""
 
 
 def test_a_job_that_is_stopped_while_its_engine_is_gone_ends_all_the_same(

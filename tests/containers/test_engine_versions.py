@@ -11,6 +11,7 @@ from tests.support.command import Fabric
 from tests.support.images import BUSYBOX
 from tests.support.registry import registry_of
 from tests.support.waiting import until
+from workbench.paths import Home
 
 
 @pytest.fixture(autouse=True)
@@ -19,13 +20,14 @@ def _engine(engine: None) -> None:
 
 
 def test_an_engine_that_takes_new_versions_only_runs_jobs_and_gives_files_and_commands(
-    fabric: Fabric,
+    fabric: Fabric, home: Home
 ) -> None:
     with newer_engine() as engine:
         command = "cat /proc/1/cmdline; echo ready; while [ ! -e go ]; do sleep 0.1; done; echo over > $RESULT_DIR/end"
         asked = ("run", "-d", "--image", BUSYBOX, "--", "sh", "-c", command)
         job = fabric(*asked, DOCKER_HOST=engine.address).stdout.strip()
-        until(lambda: "ready" in fabric("logs", job).stdout, "the command to run")
+        output = home.job(job).attempt(1).learner(1).output
+        until(lambda: output.exists() and "ready" in output.read_text(), "the command to run")
 
         assert "inside.sh" in fabric("logs", job).stdout
         assert (

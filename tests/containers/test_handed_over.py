@@ -170,7 +170,14 @@ def test_learners_get_a_gpu_each_and_begin_once_all_have_a_container(
     until(lambda: at_the_engine(job_id) == [], lambda: f"{at_the_engine(job_id)}")
 
 
-@pytest.mark.parametrize("kind", ["halt", "kill", "delete"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("halt", marks=pytest.mark.soak("a halt; the gate has a kill, and a halt below")),
+        "kill",
+        "delete",
+    ],
+)
 def test_a_container_job_that_is_stopped_while_it_waits_never_runs_and_leaves_nothing(
     ground: Ground, busy: leases.Lease, kind: str
 ) -> None:
@@ -190,7 +197,15 @@ def test_a_container_job_that_is_stopped_while_it_waits_never_runs_and_leaves_no
     assert not list(Path(secret_folder()).glob(f"{ground.uuid}*"))
 
 
-@pytest.mark.parametrize("who", ["the waiter", "both"])
+@pytest.mark.parametrize(
+    "who",
+    [
+        pytest.param(
+            "the waiter", marks=pytest.mark.soak("the waiter alone; the gate has the controller killed too")
+        ),
+        "both",
+    ],
+)
 def test_a_container_job_whose_waiter_is_killed_is_given_to_another_one(
     ground: Ground, busy: leases.Lease, who: str
 ) -> None:
@@ -296,7 +311,16 @@ def test_a_launch_that_is_cut_off_before_the_hand_over_is_repeated(
 
 
 CONTAINER = TargetRef("local", "local", "container")
-BOTH_RUNNERS = pytest.mark.parametrize("target", [PROCESS, CONTAINER], ids=["process", "container"])
+AFTER = pytest.mark.parametrize(
+    "target",
+    [
+        PROCESS,
+        pytest.param(
+            CONTAINER, marks=pytest.mark.soak("behind a container; the gate has it behind a process")
+        ),
+    ],
+    ids=["process", "container"],
+)
 UNTIL_ASKED = "echo ready; until [ -e $RESULT_DIR/end ]; do sleep 0.05; done"
 
 
@@ -321,7 +345,7 @@ def times_of(ground: Ground, *jobs: str) -> list[int]:
     return [int(str(state_of(ground, one)[name])) for one in jobs for name in ("started_us", "ended_us")]
 
 
-@BOTH_RUNNERS
+@AFTER
 def test_a_chain_with_containers_runs_to_its_end_while_no_controller_is_there(
     ground: Ground, target: TargetRef
 ) -> None:
@@ -359,7 +383,7 @@ def test_a_container_begins_at_its_time_while_no_controller_is_there(ground: Gro
     assert ground.ends(job_id).state is State.COMPLETED
 
 
-@BOTH_RUNNERS
+@AFTER
 def test_containers_and_processes_take_the_same_cpus_one_after_the_other_while_no_controller_is_there(
     ground: Ground, target: TargetRef
 ) -> None:
@@ -395,7 +419,10 @@ def test_what_could_start_is_started_by_its_host_where_another_waits_there_for_t
     assert ground.row(b).state is State.QUEUED
 
 
-@pytest.mark.parametrize("kind", ["halt", "delete"])
+@pytest.mark.parametrize(
+    "kind",
+    ["halt", pytest.param("delete", marks=pytest.mark.soak("a removal; the gate has a halt, and one above"))],
+)
 def test_a_container_behind_a_gate_is_stopped_at_its_host_and_leaves_nothing(
     ground: Ground, kind: str
 ) -> None:
@@ -445,7 +472,15 @@ def name_image(image: str, name: str) -> None:
     subprocess.run(["docker", "tag", image, name], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("image_pull", ["never", "missing"])
+@pytest.mark.parametrize(
+    "image_pull",
+    [
+        "never",
+        pytest.param(
+            "missing", marks=pytest.mark.soak("an image that may be pulled; the gate has one that may not")
+        ),
+    ],
+)
 def test_an_image_that_the_job_before_it_makes_is_the_one_it_runs_in(
     ground: Ground, own_image: str, image_pull: str
 ) -> None:
@@ -494,6 +529,9 @@ def test_an_image_that_is_removed_while_the_job_before_it_runs_is_its_reason(
     )
 
 
+@pytest.mark.soak(
+    "a sweep of containers; the gate has one of processes at a host, and containers that wait here"
+)
 def test_containers_of_a_sweep_go_on_within_its_limit_while_no_controller_is_there(
     ground: Ground, tmp_path: Path
 ) -> None:
@@ -522,6 +560,9 @@ def test_containers_of_a_sweep_go_on_within_its_limit_while_no_controller_is_the
     assert [ground.ends(job_id).exit_code for job_id in jobs] == [3, 0, 0]
 
 
+@pytest.mark.soak(
+    "a search in containers; the gate has one of processes at a host, and containers that wait here"
+)
 def test_a_search_tries_all_its_trials_while_no_controller_is_there(ground: Ground) -> None:
     wait = "while [ ! -e $JOB_STATE_DIR/end ]; do sleep 0.05; done"
     experiment_id, jobs = search_ahead(ground, wait, image=BUSYBOX)

@@ -27,7 +27,7 @@ from tests.stubs import pretend
 from tests.support.command import Fabric
 from tests.support.engine import HOME
 from tests.support.folders import make_folder
-from tests.support.images import BUSYBOX, DEBIAN, USER, ensure_images
+from tests.support.images import BUSYBOX, DEBIAN, SMALL_USER, USER, ensure_images, ensure_small_user
 from tests.support.kept_agents import lend_agents
 from tests.support.sshd import why_not as why_no_users
 from tests.support.waiting import until
@@ -65,7 +65,9 @@ def copy_limits(source: Home, target: Home) -> None:
 
 class TestOnPodman(ContainerContract):
     in_gate: ClassVar[Collection[str]] = ON_PODMAN
-    why_soak: ClassVar[str] = "all of the suite on a second engine; the gate runs all of it on Docker's"
+    why_soak: ClassVar[str] = (
+        "all of the suite on a second engine; the gate runs all of it on Docker's, and here what engines differ in"
+    )
 
     @pytest.fixture(autouse=True)
     def _engine(self, home: Home, known_limits: Home) -> Iterator[None]:
@@ -182,11 +184,12 @@ def test_a_user_with_a_podman_of_their_own_needs_no_right_and_owns_what_the_job_
         (user.home / "run").mkdir(mode=0o700)
         user.owns(user.home / "run")
         own = Podman(user.home, variables, user.name)
-        own.load(BUSYBOX, USER)
+        ensure_small_user()
+        own.load(BUSYBOX, SMALL_USER)
         work = "id -u; umask 077; mkdir $RESULT_DIR/d; echo x > $RESULT_DIR/d/x; echo y > own"
         outputs = {}
         with served(own) as address:
-            for image in (BUSYBOX, USER):
+            for image in (BUSYBOX, SMALL_USER):
                 args = ("run", "--runner", "container", "--image", image, "--", "sh", "-c", work)
                 outputs[image] = run_as(user, FABRIC, *args, DOCKER_HOST=address)
             run_as(user, FABRIC, "controller", "stop")

@@ -28,7 +28,7 @@ def test_built_images_are_pruned_once_no_job_may_need_them(
         monkeypatch.setenv("DOCKER_HOST", engine_here.address)
         engine_here.docker("tag", BUSYBOX, "somebody/else:1")
         (job,) = fabric("run", "manifest.yml", "-d", "-q", "--runner", "container").stdout.split()
-        until(lambda: "42" in fabric("logs", job).stdout, "the job to run in its image")
+        until(lambda: "42" in printed(home, job), "the job to run in its image")
         while_it_runs = fabric.json("prune", "--caches", "--dry-run", "--json")
         (home.job(job).attempt(1).model(1) / "end").touch()
         fabric("wait", job)
@@ -37,7 +37,7 @@ def test_built_images_are_pruned_once_no_job_may_need_them(
         removed = fabric.json("prune", "--caches", "--yes", "--json")
         after = images(engine_here.docker("images", "--format", "{{.Repository}}:{{.Tag}}"))
         (again,) = fabric("run", "manifest.yml", "-d", "-q", "--runner", "container").stdout.split()
-        until(lambda: "42" in fabric("logs", again).stdout, "the image to be built again")
+        until(lambda: "42" in printed(home, again), "the image to be built again")
         (home.job(again).attempt(1).model(1) / "end").touch()
         ended = fabric("wait", again).returncode
 
@@ -48,6 +48,11 @@ def test_built_images_are_pruned_once_no_job_may_need_them(
     assert after == before - built
     assert "somebody/else:1" in after
     assert ended == 0
+
+
+def printed(home: Home, job: str) -> str:
+    output = home.job(job).attempt(1).learner(1).output
+    return output.read_text() if output.exists() else ""
 
 
 def images(listed: str) -> set[str]:

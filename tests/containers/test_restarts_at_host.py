@@ -111,7 +111,19 @@ def test_a_container_is_tried_again_and_again_with_its_own_names_while_no_contro
     until(lambda: at_the_engine(job_id) == [], lambda: f"{at_the_engine(job_id)}")
 
 
-@pytest.mark.parametrize("looks", [True, False], ids=["code that looks", "a signal"])
+@pytest.mark.parametrize(
+    "looks",
+    [
+        True,
+        pytest.param(
+            False,
+            marks=pytest.mark.soak(
+                "a command that a signal ends; the gate has one that looks and ends by itself"
+            ),
+        ),
+    ],
+    ids=["code that looks", "a signal"],
+)
 def test_a_container_makes_room_and_goes_on_while_no_controller_is_there(
     ground: Ground, tmp_path: Path, looks: bool
 ) -> None:
@@ -254,7 +266,16 @@ def test_an_attempt_whose_mounts_are_gone_is_left_to_the_controller(ground: Grou
     assert ground.ends(job_id, 2).state is State.FAILED
 
 
-@pytest.mark.parametrize("waits", [False, True], ids=["launched at once", "given to its host"])
+@pytest.mark.parametrize(
+    "waits",
+    [
+        pytest.param(
+            False, marks=pytest.mark.soak("launched at once; the gate has one that its host starts")
+        ),
+        True,
+    ],
+    ids=["launched at once", "given to its host"],
+)
 def test_a_job_whose_image_is_pulled_at_each_start_is_left_to_the_controller(
     ground: Ground, clean_environment: Path, waits: bool
 ) -> None:

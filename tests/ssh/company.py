@@ -16,7 +16,9 @@ from workbench.job import TERMINAL, State
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
 
-COUNT: Final = "i=0; while [ $i -lt 60 ]; do i=$((i+1)); seq $((i*1000)) $((i*1000+999)); sleep 0.05; done"
+COUNT: Final = (
+    "i=0; while [ $i -lt 20 ]; do i=$((i+1)); seq $((i*3000-2000)) $((i*3000+999)); sleep 0.15; done"
+)
 COUNTED: Final = "".join(f"{number}\n" for number in range(1000, 61_000))
 SECONDS: Final = 90.0
 

@@ -125,7 +125,17 @@ def test_a_job_that_both_laptops_know_starts_once_though_its_waiter_is_killed(
     has_run_once(box, waiting, home, elsewhere)
 
 
-@pytest.mark.parametrize("is_up", [True, False], ids=["controller up", "controller stopped"])
+@pytest.mark.parametrize(
+    "is_up",
+    [
+        True,
+        pytest.param(
+            False,
+            marks=pytest.mark.soak("no controller at all; the gate has it with one, which sees both homes"),
+        ),
+    ],
+    ids=["controller up", "controller stopped"],
+)
 def test_a_copied_home_starts_nothing_that_waits_for_its_original(
     fabric: Fabric, box: Box, home: Home, elsewhere: Home, waiting: str, is_up: bool
 ) -> None:

@@ -30,6 +30,8 @@ from workbench.learner.platform import frames
 from workbench.paths import default_home
 from workbench.store.db.rows import TargetRef
 
+pytestmark = pytest.mark.new_host
+
 
 def location_files() -> list[Path]:
     """List the files that say where the agent is at a host."""

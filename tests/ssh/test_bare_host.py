@@ -33,7 +33,13 @@ from workbench.spec import EvaluationMetrics
 from workbench.store.db.rows import TargetRef
 from workbench.store.queries.requests import requests
 
-OF_OUR_SIDE: Final = ("test_observe_can_be_interrupted", "test_an_exit_code_is_seen[3]")
+OF_OUR_SIDE: Final = (
+    "test_observe_can_be_interrupted",
+    "test_an_exit_code_is_seen[3]",
+    "test_a_halt_lets_the_command_end_by_itself",
+    "test_output_is_there_while_the_command_runs",
+    "test_secrets_reach_the_command_and_are_struck_out_of_its_output",
+)
 """What over SSH is no other with a shell, or is in another test here."""
 
 
@@ -57,7 +63,7 @@ class TestConformance(AgentsHere, RunnerContract):
     )
     """What hosts of a shell do in their own way."""
     why_soak: ClassVar[str] = (
-        "what the sh agent does everywhere; the gate runs tests/learner/test_sh_agent.py"
+        "what the sh agent does everywhere; the gate runs tests/learner/test_sh_agent.py, and jobs at such a host here"
     )
 
     @pytest.fixture

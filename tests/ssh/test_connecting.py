@@ -21,6 +21,8 @@ from tests.support.waiting import until
 from workbench.errors import BackendUnreachable, ConfigError, NotAllowed
 from workbench.paths import Home
 
+pytestmark = pytest.mark.new_host
+
 
 @pytest.mark.parametrize(
     ("address", "transport"), [("", "paramiko"), ("ssh://box", "paramiko"), ("ssh://box", "openssh")]

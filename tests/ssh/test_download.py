@@ -11,6 +11,7 @@ import pytest
 from tests.ssh.seen import printed
 from tests.support.box import Box
 from tests.support.command import Fabric
+from tests.support.kept_agents import lend_rclone_to_hosts
 from tests.support.store_servers import KEY, SECRET, Server, serving
 from tests.support.waiting import until
 from workbench.data.stores.rclone import find_rclone
@@ -24,6 +25,7 @@ def dav(tmp_path: Path) -> Iterator[Server]:
         find_rclone()
     except FabricError as error:
         pytest.skip(f"{error}")
+    lend_rclone_to_hosts()
     yield from serving("webdav", tmp_path / "dav")
 
 

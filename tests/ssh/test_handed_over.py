@@ -19,6 +19,7 @@ from tests.stubs import Gpus
 from tests.support.box import Box
 from tests.support.controllers import answers, kill, log_of
 from tests.support.images import BUSYBOX
+from tests.support.kept_agents import lend_agents_to
 from tests.support.real_jobs import Ground
 from tests.support.registry import USER as REGISTRY_USER
 from tests.support.registry import registry_of
@@ -60,6 +61,7 @@ def another_laptop(box: Box, folder: Path) -> Iterator[tuple[User, Ground]]:
         box.daemon.authorize(other, Path(f"{box.key}.pub"))
         address = box.address.replace(box.user.name, other.name)
         theirs = Ground(Home(folder / "theirs"), TargetRef("box", "ssh", "process", address=address))
+        lend_agents_to(other, theirs.home)
         try:
             yield other, theirs
         finally:
@@ -120,12 +122,12 @@ def let_go(user: User, ground: Ground, job_id: str) -> None:
     (there(user, ground, job_id).parent / "job" / "end").touch()
 
 
-def test_five_jobs_that_wait_run_to_their_end_in_order_with_the_laptop_off(box: Box, ground: Ground) -> None:
+def test_jobs_that_wait_run_to_their_end_in_order_with_the_laptop_off(box: Box, ground: Ground) -> None:
     user = box.user
     holder = ground.submit(HOLD, gpus=1)
     ground.prints(holder, "ready")
     order = Path(user.home) / "order"
-    priorities = {"third": 50, "last": 40, "fourth": 50, "first": 70, "second": 60}
+    priorities = {"second": 50, "last": 40, "third": 50, "first": 70}
     jobs = {
         name: give(ground, user, f"echo {name} >> {order}", priority=priority)
         for name, priority in priorities.items()
@@ -135,7 +137,7 @@ def test_five_jobs_that_wait_run_to_their_end_in_order_with_the_laptop_off(box: 
 
     until(lambda: all(state_of(user, ground, one).get("phase") == "exited" for one in jobs.values()))
     assert status(ground.home) is None and not box.daemon.listens()
-    assert order.read_text().split() == ["first", "second", "third", "fourth", "last"]
+    assert order.read_text().split() == ["first", "second", "third", "last"]
     assert {ground.row(job_id).state for job_id in jobs.values()} == {State.QUEUED}
     until(lambda: processes_of(user) == [], lambda: f"{processes_of(user)}", seconds=30)
 
@@ -275,6 +277,10 @@ def test_an_image_of_a_container_that_waits_is_there_and_its_login_is_not(
         assert asked and len(registry.asked) == asked
 
 
+@pytest.mark.soak(
+    "a container at a host; the gate has one on this machine (tests/containers/test_restarts_at_host.py), and here a"
+    " process, and a container whose next attempt its host lost"
+)
 def test_a_container_that_fails_is_tried_again_by_the_host_with_the_laptop_off(
     ground: Ground, engine_box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -541,7 +547,7 @@ def test_jobs_that_wait_start_after_a_restart_of_the_host_with_the_laptop_off(
     ground.prints(holder, "ready")
     order = Path(user.home) / "order"
     jobs = [
-        give(ground, user, f"echo {name} >> {order}; [ $CUDA_VISIBLE_DEVICES = {UUID} ]") for name in "abc"
+        give(ground, user, f"echo {name} >> {order}; [ $CUDA_VISIBLE_DEVICES = {UUID} ]") for name in "ab"
     ]
 
     lose_power(box, ground)
@@ -549,7 +555,7 @@ def test_jobs_that_wait_start_after_a_restart_of_the_host_with_the_laptop_off(
 
     until(lambda: all(state_of(user, ground, one).get("phase") == "exited" for one in jobs))
     assert status(ground.home) is None and not box.daemon.listens()
-    assert order.read_text().split() == ["a", "b", "c"]
+    assert order.read_text().split() == ["a", "b"]
     open_the_lid(box, ground)
     for job_id in jobs:
         row = ground.ends(job_id)
@@ -562,6 +568,9 @@ def test_jobs_that_wait_start_after_a_restart_of_the_host_with_the_laptop_off(
     assert not list(user.home.glob(".fabric/*/*/waiting/*"))
 
 
+@pytest.mark.soak(
+    "a container after a restart; the gate has processes after one here, and a container that waits with its secrets"
+)
 def test_a_container_that_waits_starts_after_a_restart_of_the_host_with_the_laptop_off(
     ground: Ground, engine_box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -586,7 +595,7 @@ def test_who_comes_back_first_after_a_restart_starts_nothing_twice(box: Box, gro
     order = Path(user.home) / "order"
     holder = ground.submit(HOLD, gpus=1)
     ground.prints(holder, "ready")
-    jobs = [give(ground, user, f"echo {name} >> {order}") for name in "abcd"]
+    jobs = [give(ground, user, f"echo {name} >> {order}") for name in "ab"]
 
     lose_power(box, ground)
     open_the_lid(box, ground)
@@ -594,7 +603,7 @@ def test_who_comes_back_first_after_a_restart_starts_nothing_twice(box: Box, gro
 
     for job_id in jobs:
         assert (ground.ends(job_id).state, ground.row(job_id).attempt) == (State.COMPLETED, 1)
-    assert sorted(order.read_text().split()) == ["a", "b", "c", "d"]
+    assert sorted(order.read_text().split()) == ["a", "b"]
 
 
 def test_a_job_that_was_halted_while_its_host_was_down_is_ended_when_both_are_back(

@@ -142,6 +142,7 @@ def _run_without_end(host: Host) -> None:
         host.run(["sleep", "4242"], deadline_seconds=600)
 
 
+@pytest.mark.new_host
 def test_the_first_agent_that_never_comes_whole_is_not_waited_for_for_ever(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:

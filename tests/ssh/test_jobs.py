@@ -98,7 +98,27 @@ def test_a_deleted_job_leaves_only_what_others_share(ground: Ground, kept_box: B
     assert sorted((there(kept_box) / "jobs").iterdir()) == before
 
 
-@pytest.mark.parametrize("cpus", [None, 1.0])
+CPUS_ALONE = pytest.mark.parametrize(
+    "cpus",
+    [
+        pytest.param(
+            None, marks=pytest.mark.soak("a job that asks for no CPUs; the gate has one that asks for some")
+        ),
+        1.0,
+    ],
+)
+NONE_ALONE = pytest.mark.parametrize(
+    "cpus",
+    [
+        None,
+        pytest.param(
+            1.0, marks=pytest.mark.soak("a job that asks for CPUs; the gate has one that asks for none")
+        ),
+    ],
+)
+
+
+@CPUS_ALONE
 def test_a_job_for_a_host_that_is_away_waits_says_why_and_starts_when_it_is_back(
     ground: Ground, kept_box: Box, cpus: float | None
 ) -> None:
@@ -114,7 +134,7 @@ def test_a_job_for_a_host_that_is_away_waits_says_why_and_starts_when_it_is_back
     assert (row.state, row.exit_code, ground.output(job_id)) == (State.COMPLETED, 0, "ready\n")
 
 
-@pytest.mark.parametrize("cpus", [None, 1.0])
+@NONE_ALONE
 def test_a_job_for_a_host_that_lets_nobody_in_fails_and_says_so(
     own_ground: Ground, box: Box, cpus: float | None
 ) -> None:

@@ -180,6 +180,7 @@ def test_a_host_without_a_python_says_so(box: Box) -> None:
     assert "-o python=" in error.hint
 
 
+@pytest.mark.new_host
 def test_a_home_that_cannot_be_written_says_so(box: Box) -> None:
     box.user.home.chmod(0o555)
     os.chown(box.user.home, 0, 0)
@@ -189,6 +190,7 @@ def test_a_home_that_cannot_be_written_says_so(box: Box) -> None:
     assert "root=" in error.hint
 
 
+@pytest.mark.new_host
 def test_a_full_disk_there_says_so_and_nothing_is_left_on_it(box: Box) -> None:
     folder = box.user.home / ".fabric"
     folder.mkdir()
@@ -235,6 +237,7 @@ def test_a_shell_that_lets_nobody_in_says_so(box: Box, shell: str) -> None:
         assert error.hint
 
 
+@pytest.mark.new_host
 def test_a_shell_that_prints_banners_is_listened_through(box: Box) -> None:
     for name in (".bashrc", ".profile", ".bash_profile"):
         (box.user.home / name).write_text(
@@ -244,6 +247,7 @@ def test_a_shell_that_prints_banners_is_listened_through(box: Box) -> None:
         assert host.identity().user == box.user.name
 
 
+@pytest.mark.new_host
 def test_the_commands_add_test_and_remove_a_host(box: Box, fabric: Fabric) -> None:
     box.known_hosts.write_text("")
     unknown = fabric("backend", "add", "box", box.address, expect=78)

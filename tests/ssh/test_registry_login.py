@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_canary import files_with, looking
+from tests.ssh.seen import printed, row
 from tests.support.box import Box
 from tests.support.command import Fabric
 from tests.support.engine import containers_of
@@ -73,7 +74,7 @@ def test_the_engine_of_a_host_pulls_with_the_login_of_the_job_which_stays_nowher
 ) -> None:
     with looking(CANARIES) as shown:
         job = fabric("run", "-d", "-q", "--accept-loss", "--backend", "box", "experiment.yaml").stdout.strip()
-        until(lambda: "ready" in fabric("logs", job).stdout, lambda: str(fabric.json("show", job, "--json")))
+        until(lambda: "ready" in printed(home, job), lambda: str(row(home, job)))
 
         assert any("/manifests/" in one for one in registry.asked)
         assert list(engine_box.user.home.glob(f".fabric/*/*/jobs/{job}/attempt-1"))

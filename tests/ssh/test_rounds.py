@@ -131,6 +131,12 @@ def box_environment(request: pytest.FixtureRequest) -> list[str]:
 
 
 @pytest.fixture
+def box_knows_us(seed: int) -> bool:
+    """The disk that fills up is mounted where the agent would lie."""
+    return kind_of(seed) != "disk"
+
+
+@pytest.fixture
 def scene(home: Home, box: Box, seed: int, chaos_rounds: int | None) -> Iterator[Scene]:
     """A host behind a relay that delays, and a home whose jobs run there."""
     draw = random.Random(seed)

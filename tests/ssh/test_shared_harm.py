@@ -24,6 +24,7 @@ from tests.ssh.harms import pause
 from tests.stubs import Gpus
 from tests.support.box import Box
 from tests.support.controllers import answers, kill
+from tests.support.kept_agents import lend_agents_to
 from tests.support.real_jobs import Ground
 from tests.support.sshd import User, a_user, kill_all, processes_of
 from tests.support.waiting import patience, until
@@ -38,12 +39,12 @@ from workbench.paths import Home, leases_folder
 from workbench.store.db.rows import TargetRef
 
 GPUS: Final = tuple(f"GPU-11111111-0000-0000-0000-00000000000{number}" for number in (1, 2, 3))
-JOBS_EACH_HARM: Final = 3
+JOBS_EACH_HARM: Final = 2
 STEADY_US: Final = round(patience(2) * 1e6)
 """A job that has waited for so long is known to whoever takes GPUs."""
 SECONDS: Final = 600.0
 SEED: Final = 23
-LOOK_SECONDS: Final = 0.02
+LOOK_SECONDS: Final = 0.05
 
 
 @pytest.fixture
@@ -90,6 +91,7 @@ def people(home: Home, box: Box, tmp_path: Path) -> Iterator[tuple[Person, Perso
         for user, made in ((box.user, home), (other, Home(tmp_path / "theirs"))):
             address = box.address.replace(box.user.name, user.name)
             ground = Ground(made, TargetRef("box", "ssh", "process", address=address))
+            lend_agents_to(user, made)
             after.callback(ground.clean_up)
             found.append(Person(user, ground))
         yield found[0], found[1]

@@ -12,6 +12,7 @@ import pytest
 from tests.stubs import Gpus
 from tests.support.box import Box
 from tests.support.controllers import end_all
+from tests.support.kept_agents import lend_agents_to
 from tests.support.real_jobs import Ground
 from tests.support.sshd import User, a_user, processes_of
 from tests.support.waiting import until
@@ -44,6 +45,7 @@ def grounds(home: Home, box: Box, tmp_path: Path) -> Iterator[tuple[Ground, Grou
         mine = Ground(home, TargetRef("box", "ssh", "process", address=box.address))
         after.callback(mine.clean_up)
         theirs = Ground(Home(tmp_path / "theirs"), TargetRef("box", "ssh", "process", address=address))
+        lend_agents_to(other, theirs.home)
         after.callback(theirs.clean_up)
         yield mine, theirs
 

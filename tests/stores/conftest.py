@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.stores.small_disks import small_disk as small_disk
+from tests.support.box import Box
+from tests.support.kept_agents import lend_rclone_to_hosts
 from tests.support.kept_ground import KeptGround, kept
 from tests.support.kept_ground import ground as ground
 from tests.support.kept_ground import kept_ground as kept_ground
@@ -21,6 +23,13 @@ from workbench.store.db.rows import TargetRef
 def s3(tmp_path: Path) -> Iterator[Server]:
     """S3 over a folder."""
     yield from serving("s3", tmp_path / "s3")
+
+
+@pytest.fixture
+def box(box: Box) -> Box:
+    """An SSH host that has rclone, unless it is a new one."""
+    lend_rclone_to_hosts()
+    return box
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ def there(home: Home, box: Box) -> Iterator[Ground]:
     made.clean_up()
 
 
+@pytest.mark.new_host
 def test_data_is_brought_to_the_host_and_results_are_stored_from_there(there: Ground, s3: Server) -> None:
     job_id = there.submit(
         "id -un; cat $DATA_DIR/train.txt; echo model >$RESULT_DIR/model.bin", data_stores=(s3.store(),)

@@ -69,6 +69,9 @@ def test_results_that_went_to_a_store_are_read_from_there(fabric: Fabric, home: 
     assert not (s3.folder / "results" / child["id"]).exists()
 
 
+@pytest.mark.soak(
+    "a file's documents and a store; the gate has a store above, and the documents of a file below"
+)
 def test_the_documents_of_one_file_pass_them_on_through_a_store(fabric: Fabric, s3: Server) -> None:
     (fabric.folder / "chain.yml").write_text(f"{parent_of(in_s3(s3))}---\n{CHILD}")
 

@@ -34,7 +34,15 @@ def containers(own_containers: Ground) -> Ground:
     return own_containers
 
 
-@pytest.mark.parametrize("agent_dies", [False, True])
+@pytest.mark.parametrize(
+    "agent_dies",
+    [
+        pytest.param(
+            False, marks=pytest.mark.soak("an agent that lives; the gate has that with containers below")
+        ),
+        True,
+    ],
+)
 def test_another_job_has_the_gpu_while_results_are_stored(
     agent_dies: bool, ground: Ground, s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,7 +70,15 @@ def test_another_job_has_the_gpu_while_results_are_stored(
     assert (s3.results(first) / "model.bin").read_text() == "model\n"
 
 
-@pytest.mark.parametrize("agent_dies", [False, True])
+@pytest.mark.parametrize(
+    "agent_dies",
+    [
+        False,
+        pytest.param(
+            True, marks=pytest.mark.soak("an agent that dies; the gate has that with processes above")
+        ),
+    ],
+)
 def test_another_container_has_the_gpu_while_results_are_stored(
     agent_dies: bool, containers: Ground, s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,8 +14,10 @@ from backends.contract.host import BackendOptions, Host
 from backends.ssh.backend import SshBackend
 from tests.support.images import ensure_images
 from tests.support.images import why_not as no_images
+from tests.support.kept_agents import lend_agents_to
 from tests.support.kept_ground import a_folder
 from tests.support.sshd import SSHD, Daemon, User, a_user, let_use_docker, why_not
+from workbench.paths import Home
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,12 @@ def box_program() -> str:
     return SSHD
 
 
+@pytest.fixture
+def box_knows_us(request: pytest.FixtureRequest) -> bool:
+    """Whether the host has our agent, as after an earlier job; tests of arriving are marked ``new_host``."""
+    return request.node.get_closest_marker("new_host") is None
+
+
 @contextmanager
 def a_box(
     folder: Path,
@@ -97,11 +105,17 @@ def a_box(
     within: Sequence[str] = (),
     home: Path | None = None,
     program: str = SSHD,
+    knows_us: bool = True,
 ) -> Iterator[Box]:
-    """Start an SSH host that lets us in and that we know; what we know of it lies in a folder, as in a home."""
+    """Start an SSH host that lets us in and that we know; what we know of it lies in a folder, as in a home.
+
+    ``knows_us``: it has the agent of the home ``fabric`` in that folder.
+    """
     leases.chmod(0o1777)
     folder.chmod(0o755)
     with a_user(within=home) as user:
+        if knows_us:
+            lend_agents_to(user, Home(folder / "fabric"))
         daemon = Daemon(
             folder / "sshd",
             settings=[*settings, " ".join(["SetEnv", f"FABRIC_LEASES={leases}", *environment])],
@@ -135,6 +149,7 @@ def box(
     box_within: list[str],
     box_home: Path | None,
     box_program: str,
+    box_knows_us: bool,
 ) -> Iterator[Box]:
     """An SSH host that lets us in and that we know."""
     if reason := why_not():
@@ -147,6 +162,7 @@ def box(
         within=box_within,
         home=box_home,
         program=box_program,
+        knows_us=box_knows_us,
     ) as made:
         yield made
 

@@ -6,6 +6,7 @@
 ``fabric-test/old``      the same, but ``python3`` is a stub that says 3.5 and does nothing
 ``fabric-test/busybox``  only busybox: no Python, no bash, no flock
 ``fabric-test/noshell``  one static program and no shell
+``fabric-test/small``    busybox with user 1234, made for who asks for it
 =====================  ===============================================================
 """
 
@@ -25,6 +26,7 @@ from pathlib import Path
 DEBIAN, USER, OLD, BUSYBOX, NOSHELL = (
     f"fabric-test/{name}" for name in ("debian", "user", "old", "busybox", "noshell")
 )
+SMALL_USER = "fabric-test/small"
 CACHE = Path(os.environ.get("FABRIC_TEST_CACHE") or Path("/var/tmp") / f"fabric-test-images-{os.getuid()}")
 BUSYBOX_PROGRAM = Path("/bin/busybox")
 OLD_PYTHON = b"""#!/bin/sh
@@ -82,6 +84,14 @@ def ensure_images() -> None:
     _filled.add(engine)
 
 
+def ensure_small_user() -> None:
+    """Make an image with a user of its own that an engine takes in a moment."""
+    with one_at_a_time():
+        if not _has(SMALL_USER):
+            files = tree({"bin/busybox": BUSYBOX_PROGRAM.read_bytes()}, links=applets())
+            _import_bytes(files, SMALL_USER, "USER 1234:1234", "WORKDIR /")
+
+
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
     """Hold the cache: images are made by one process."""
@@ -137,8 +147,11 @@ def _import(tar: Path, name: str, *changes: str) -> None:
     subprocess.run(["docker", "import", *options, str(tar), name], check=True, stdout=subprocess.DEVNULL)
 
 
-def _import_bytes(tar: bytes, name: str) -> None:
-    subprocess.run(["docker", "import", "-", name], input=tar, check=True, stdout=subprocess.DEVNULL)
+def _import_bytes(tar: bytes, name: str, *changes: str) -> None:
+    options = [word for change in changes for word in ("--change", change)]
+    subprocess.run(
+        ["docker", "import", *options, "-", name], input=tar, check=True, stdout=subprocess.DEVNULL
+    )
 
 
 def _build(name: str, base: str, files: Mapping[str, bytes]) -> None:

@@ -9,18 +9,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.sshd import User
 from workbench.learner.boot import archive
+from workbench.learner.host.remote_loader import machine_id
 from workbench.paths import Home
+from workbench.store.db.database import home_uuid
 
 _folders: list[Path] = []
+_of_hosts: list[Path] = []
 
 
 @pytest.fixture(scope="session", autouse=True)
 def agents_removed() -> Iterator[None]:
-    """Remove the folder of agents with the last test."""
+    """Remove the folders of agents with the last test."""
     yield
-    while _folders:
-        shutil.rmtree(_folders.pop(), ignore_errors=True)
+    while folders := _folders or _of_hosts:
+        shutil.rmtree(folders.pop(), ignore_errors=True)
 
 
 def agents_folder() -> Path:
@@ -42,3 +46,48 @@ def lend_agents(home: Home) -> Home:
     if not home.agents.exists():
         home.agents.symlink_to(agents_folder())
     return home
+
+
+def agents_of_hosts() -> Path:
+    """Return the folder of agents that all hosts of this process have in common; it is made with the first.
+
+    Any user of a host reads it, and keeps in it what Python compiles: the first one does that for all.
+    """
+    if not _of_hosts:
+        _of_hosts.append(Path(tempfile.mkdtemp(prefix="fab-agents-")))
+        _of_hosts[-1].chmod(0o755)
+        unpacked = Path(archive.build(str(_of_hosts[-1]))).with_suffix("")
+        for path in (unpacked, *unpacked.rglob("*")):
+            path.chmod(path.stat().st_mode | 0o444)
+        for folder in [path for path in (unpacked, *unpacked.rglob("*")) if path.is_dir()]:
+            folder.chmod(0o755)
+            (folder / "__pycache__").mkdir()
+            (folder / "__pycache__").chmod(0o1777)
+    return _of_hosts[-1]
+
+
+def lend_rclone_to_hosts() -> None:
+    """Have all of these hosts got rclone, as a job with a data store leaves it there: it is 80 MB."""
+    from runners.shared.store_setup import local_rclone
+
+    source, sha256 = local_rclone()
+    path = agents_of_hosts() / f"rclone-{sha256}"
+    if not path.exists():
+        shutil.copy(source, path)
+        path.chmod(0o755)
+
+
+def lend_agents_to(user: User, home: Home) -> None:
+    """Give a home its agents, and a user at a host those of that home, as its first arrival there leaves them.
+
+    To bring the agent there, and to compile it, costs 0.3 s of each new user; tests of arriving pay that.
+    """
+    lend_agents(home)
+    folder = user.home
+    for name in (".fabric", machine_id(), home_uuid(home)):
+        folder /= name
+        if not folder.exists():
+            folder.mkdir(mode=0o700)
+            user.owns(folder)
+    if not (folder / "agents").exists():
+        (folder / "agents").symlink_to(agents_of_hosts())

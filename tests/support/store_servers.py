@@ -43,7 +43,8 @@ class Server:
             [find_rclone().path, "serve", self.kind, "--addr", f"{self.host}:{self.port}", *login, *self._args,
              str(self.folder)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            env={"PATH": os.environ["PATH"], "HOME": str(self.folder.parent), "RCLONE_CONFIG": ""},
+            env={"PATH": os.environ["PATH"], "HOME": str(self.folder.parent), "RCLONE_CONFIG": "",
+                 "GOGC": "400"},
         )  # fmt: skip
         try:
             until(self._answers, "the store to answer")

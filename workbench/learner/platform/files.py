@@ -427,7 +427,7 @@ def _folder_of(folder: str, within: str) -> int:
 def _is_there(path: str, sha256: str) -> bool:
     if not os.path.isfile(path):
         return False
-    if os.path.basename(path).startswith(sha256):
+    if sha256 in os.path.basename(path):
         return True  # it got that name by rename when it was whole
     return _sha256_of(path) == sha256
 

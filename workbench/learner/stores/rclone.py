@@ -136,7 +136,7 @@ class RcloneClient:
                 input=value.encode(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={"PATH": os.defpath, "RCLONE_CONFIG": ""},
+                env={"PATH": os.defpath, "RCLONE_CONFIG": "", "GOGC": "off"},
                 check=True,
             )
         except (OSError, subprocess.CalledProcessError) as error:
