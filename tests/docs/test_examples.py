@@ -129,7 +129,7 @@ FEWER = {
     "--at-most 100": "--at-most 2",
     "search.max_trials=20": "search.max_trials=3",
 }
-"""What many jobs would be made of, and what is run in its place."""
+"""What many jobs would be made of, and what is run instead."""
 
 
 def commands() -> list[str]:
