@@ -15,7 +15,7 @@ import pytest
 
 from backends.contract.prompts import CREDENTIALS
 from fabric_workbench import GARBAGE_THRESHOLDS
-from tests.support.folders import KEPT, KEPT_PREFIXES, REAL_HOME, make_folder
+from tests.support.folders import REAL_HOME, is_kept, make_folder
 from tests.support.forked import FORKS
 from tests.support.kept_agents import agents_removed as agents_removed
 from tests.support.waiting import PATIENCE, patience
@@ -44,7 +44,7 @@ def pytest_configure() -> None:
     for number, handler in (defaults | {signal.SIGINT: signal.default_int_handler}).items():
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
-    FORKS.take_over_controllers()
+    FORKS.take_over_controllers({name: value for name, value in os.environ.items() if is_kept(name)})
 
 
 @pytest.hookimpl(wrapper=True)
@@ -96,7 +96,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A short temporary folder that HOME and all of fabric's folders lie in."""
     root = make_folder()
     for name in list(os.environ):
-        if name not in KEPT and not name.startswith(KEPT_PREFIXES):
+        if not is_kept(name):
             monkeypatch.delenv(name)
     monkeypatch.setenv("UV_CACHE_DIR", os.environ.get("UV_CACHE_DIR") or str(REAL_HOME / ".cache" / "uv"))
     if (settings := REAL_HOME / ".config" / "pip" / "pip.conf").exists():

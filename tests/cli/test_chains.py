@@ -56,7 +56,7 @@ def test_a_failed_parent_gives_the_child_a_reason_and_others_may_go_on(fabric: F
 
 
 def test_a_child_waits_for_a_job_that_runs_and_says_so(fabric: Fabric) -> None:
-    fabric("run", "-d", "--name", "first", "--", "while [ ! -e go ]; do sleep 0.05; done")
+    fabric("run", "-d", "--name", "first", "--", "while [ ! -e go ]; do sleep 0.2; done")
     fabric("run", "-d", "--name", "second", "--after", "first", "--", "echo second")
 
     def waits() -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.screens import seeding
-from tests.support.command import Fabric, Serve, until_search_is
+from tests.support.command import Fabric, Serve, shared_fabric, until_search_is
 from workbench.job import short_id
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -23,6 +24,23 @@ for step in (100, 200):
     open(path, "w").write("x" * step)
     checkpoint(path, step=step, metrics={"loss": 1 / step})
 """
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Fabric]:
+    """The home that most tests of this module have in common: they look at jobs of their own alone."""
+    with shared_fabric() as fabric:
+        yield fabric
+
+
+@pytest.fixture
+def fabric(shared: Fabric, tmp_path: Path) -> Fabric:
+    return shared.within(tmp_path / "work")
+
+
+@pytest.fixture
+def home(shared: Fabric) -> Home:
+    return shared.jobs_home
 
 
 @pytest.fixture
@@ -42,7 +60,7 @@ def stored(fabric: Fabric, job: str) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if not path.name.endswith("metadata.json"))
 
 
-def test_checkpoints_are_listed_with_size_metrics_and_where_they_are(
+def test_checkpoints_are_listed_with_size_metrics_and_where_they_are_and_are_fetched_from_there(
     fabric: Fabric, home: Home, job: str
 ) -> None:
     (home.job(job).checkpoints / "step-100.pt").unlink(missing_ok=True)
@@ -59,6 +77,17 @@ def test_checkpoints_are_listed_with_size_metrics_and_where_they_are(
     assert len(second["sha256"]) == 64
     assert "step-200.pt" in fabric("checkpoint", "list", job).stdout
 
+    shutil.rmtree(home.job(job).checkpoints)
+    fabric("checkpoint", "download", job, "out", "--step", "200")
+    fabric("checkpoint", "download", job, "all")
+
+    there = sorted(path.name for path in (fabric.folder / "out" / "checkpoints").iterdir())
+    assert there == ["step-200.pt", "step-200.pt.metadata.json"]
+    assert len(list((fabric.folder / "all" / "checkpoints").glob("*.pt"))) == 2
+    refused = fabric("checkpoint", "download", job, "out", "--step", "300", expect=64)
+    assert "no checkpoint of step 300" in refused.stderr
+    assert "100, 200" in refused.stderr
+
 
 def test_a_checkpoint_that_is_a_folder_is_as_large_as_its_files(fabric: Fabric) -> None:
     (fabric.folder / "train.py").write_text(
@@ -74,22 +103,6 @@ def test_a_checkpoint_that_is_a_folder_is_as_large_as_its_files(fabric: Fabric) 
     (listed,) = fabric.json("checkpoint", "list", "@last", "--json")
 
     assert (listed["name"], listed["size_bytes"]) == ("epoch-1", 107)
-
-
-def test_one_step_is_fetched_from_the_store_when_nothing_is_here(
-    fabric: Fabric, home: Home, job: str
-) -> None:
-    shutil.rmtree(home.job(job).checkpoints)
-
-    fabric("checkpoint", "download", job, "out", "--step", "200")
-    fabric("checkpoint", "download", job, "all")
-
-    there = sorted(path.name for path in (fabric.folder / "out" / "checkpoints").iterdir())
-    assert there == ["step-200.pt", "step-200.pt.metadata.json"]
-    assert len(list((fabric.folder / "all" / "checkpoints").glob("*.pt"))) == 2
-    refused = fabric("checkpoint", "download", job, "out", "--step", "300", expect=64)
-    assert "no checkpoint of step 300" in refused.stderr
-    assert "100, 200" in refused.stderr
 
 
 def test_a_checkpoint_is_removed_here_and_in_the_store(fabric: Fabric, home: Home, job: str) -> None:
@@ -196,9 +209,10 @@ for step in (1, 2):
 """
 
 
-@pytest.fixture
-def search(fabric: Fabric) -> str:
+@pytest.fixture(scope="module")
+def search(shared: Fabric, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A search over three values, each with a checkpoint after two steps: loss x, then x / 2."""
+    fabric = shared.within(tmp_path_factory.mktemp("search"))
     (fabric.folder / "train.py").write_text(CLIMB)
     (fabric.folder / "search.yml").write_text(SEARCH)
     found = fabric("run", "-q", "search.yml").stdout.strip()
@@ -248,6 +262,15 @@ def test_the_best_checkpoints_are_copied_into_a_folder_for_each_trial(fabric: Fa
     assert Path(copied["folders"]["checkpoints"], "step-2.pt").exists()
 
 
+@pytest.fixture(scope="module")
+def seeded() -> Iterator[Fabric]:
+    """A home with one search, whose jobs are rows alone."""
+    with shared_fabric() as fabric:
+        with Store.open(fabric.jobs_home) as store:
+            seeding.search(store)
+        yield fabric
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [
@@ -258,13 +281,8 @@ def test_the_best_checkpoints_are_copied_into_a_folder_for_each_trial(fabric: Fa
         (["list", "0b16f4ba-0000-4000-8000-000000000000"], "no job has a checkpoint 0b16f4ba"),
     ],
 )
-def test_what_cannot_be_chosen_is_refused_with_what_can(
-    fabric: Fabric, home: Home, args: list[str], says: str
-) -> None:
-    with Store.open(home) as store:
-        seeding.search(store)
-
-    assert says in fabric("checkpoint", *args, expect=64).stderr
+def test_what_cannot_be_chosen_is_refused_with_what_can(seeded: Fabric, args: list[str], says: str) -> None:
+    assert says in seeded("checkpoint", *args, expect=64).stderr
 
 
 def test_a_checkpoint_is_meant_by_its_uuid(fabric: Fabric) -> None:

@@ -7,11 +7,12 @@ import re
 import signal
 import subprocess
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.command import EXECUTABLE, Fabric
+from tests.support.command import EXECUTABLE, Fabric, shared_fabric
 from tests.support.waiting import patience, until
 
 MANIFEST = """\
@@ -25,6 +26,25 @@ evaluation_metrics:
     a: {regex: 'accuracy %{FLOAT:accuracy}', scalars: {accuracy: {type: FLOAT, value: $accuracy}}}
     l: {regex: 'loss %{FLOAT:loss}', scalars: {loss: {type: FLOAT, value: $loss}}}
 """
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Fabric]:
+    """The home that most tests of this module have in common: they look at jobs of their own alone."""
+    with shared_fabric() as fabric:
+        yield fabric
+
+
+@pytest.fixture
+def fabric(shared: Fabric, tmp_path: Path) -> Fabric:
+    return shared.within(tmp_path / "work")
+
+
+@pytest.fixture
+def alone() -> Iterator[Fabric]:
+    """A home of its own, for a test of all that is in one."""
+    with shared_fabric() as fabric:
+        yield fabric
 
 
 @pytest.fixture
@@ -48,7 +68,8 @@ def test_the_jobs_own_failure_goes_first(fabric: Fabric, manifest: Path) -> None
     assert ran.returncode == 7
 
 
-def test_a_wrong_requirement_starts_nothing(fabric: Fabric, manifest: Path) -> None:
+def test_a_wrong_requirement_starts_nothing(alone: Fabric, manifest: Path) -> None:
+    fabric = alone.within(manifest.parent)
     message = fabric("run", "manifest.yml", "--require", "accuracy=>0.9", expect=64).stderr
 
     assert "  accuracy=>0.9\n          ^^" in message
@@ -56,8 +77,9 @@ def test_a_wrong_requirement_starts_nothing(fabric: Fabric, manifest: Path) -> N
 
 
 def test_reports_that_cannot_be_written_are_reported_before_anything_starts(
-    fabric: Fabric, manifest: Path
+    alone: Fabric, manifest: Path
 ) -> None:
+    fabric = alone.within(manifest.parent)
     for option in ("--junit", "--summary"):
         assert "no folder" in fabric("run", "manifest.yml", option, "no/such/file", expect=73).stderr
     assert fabric.json("list", "--json") == []
@@ -112,13 +134,12 @@ def test_githubs_summary_is_added_to(fabric: Fabric, manifest: Path) -> None:
 def test_log_groups_are_on_stderr_and_output_stays_as_it_is(
     fabric: Fabric,
     manifest: Path,
-    monkeypatch: pytest.MonkeyPatch,
     variable: str,
     begins: str,
     ends: str,
 ) -> None:
-    monkeypatch.setenv(variable, "true")
-    ran = fabric("run", "manifest.yml", CI="true")
+    there = Fabric(fabric.folder, {**fabric.variables, variable: "true", "CI": "true"})
+    ran = there("run", "manifest.yml")
 
     assert ran.stdout == "accuracy 0.85\nloss 0.3 ```\n"
     assert re.search(begins, ran.stderr)
@@ -171,7 +192,7 @@ def test_a_cancelled_pipeline_halts_the_job(fabric: Fabric, signal_number: int) 
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "CI": "true"},
+        env={**fabric.variables, "CI": "true"},
     )
     assert running.stdout is not None
     assert running.stdout.readline() == b"started\n"
@@ -200,7 +221,7 @@ def test_notices_come_when_a_condition_holds_and_at_the_end(fabric: Fabric, clea
     (tools / "notify-send").write_text(f'#!/bin/sh\necho "$3 | $4" >> {notices}\n')
     (tools / "notify-send").chmod(0o755)
     (fabric.folder / "manifest.yml").write_text(
-        MANIFEST.replace("exit ${params.code}", "while [ ! -e go ]; do sleep 0.05; done")
+        MANIFEST.replace("exit ${params.code}", "while [ ! -e go ]; do sleep 0.2; done")
     )
     path = f"{tools}:{os.environ['PATH']}"
     running = subprocess.Popen(
@@ -209,7 +230,7 @@ def test_notices_come_when_a_condition_holds_and_at_the_end(fabric: Fabric, clea
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PATH": path, "DISPLAY": ":9"},
+        env={**fabric.variables, "PATH": path, "DISPLAY": ":9"},
     )
     until(lambda: notices.exists() and notices.read_text(), "the notice of the condition")
     first = notices.read_text()

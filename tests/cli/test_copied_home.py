@@ -18,7 +18,7 @@ from tests.support.waiting import patience, until
 from workbench.controller.client.connect import status
 from workbench.paths import Home
 
-TRAINING = 'while [ ! -e "$RESULT_DIR/go" ]; do sleep 0.05; done; echo over'
+TRAINING = 'while [ ! -e "$RESULT_DIR/go" ]; do sleep 0.2; done; echo over'
 
 STEERING = (
     ("run", "-d", "--", "true"),
@@ -86,7 +86,15 @@ def stop_controller(fabric: Fabric, home: Home) -> None:
     until(lambda: not psutil.pid_exists(found.pid), "the controller to end")
 
 
-@pytest.mark.parametrize("is_up", [True, False], ids=["controller up", "controller stopped"])
+OTHER_STATE = pytest.mark.soak(
+    "the other state of the controller; the gate copies a home with one, and moves one without"
+)
+
+
+@pytest.mark.parametrize(
+    "is_up",
+    [pytest.param(True, id="controller up"), pytest.param(False, id="controller stopped", marks=OTHER_STATE)],
+)
 def test_a_copy_ends_nothing_of_the_original(
     fabric: Fabric, home: Home, pid: int, elsewhere: Home, is_up: bool
 ) -> None:
@@ -138,7 +146,10 @@ def test_the_controller_of_a_copy_ends_at_once(fabric: Fabric, home: Home, pid: 
     assert is_alive(pid)
 
 
-@pytest.mark.parametrize("is_up", [True, False], ids=["controller up", "controller stopped"])
+@pytest.mark.parametrize(
+    "is_up",
+    [pytest.param(True, id="controller up", marks=OTHER_STATE), pytest.param(False, id="controller stopped")],
+)
 def test_a_moved_home_takes_its_running_job_over_once_it_is_bound(
     fabric: Fabric, home: Home, pid: int, elsewhere: Home, is_up: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.screens import seeding
-from tests.support.command import Fabric, until_search_is
+from tests.support.command import Fabric, shared_fabric, until_search_is
 from tests.support.waiting import until
 from workbench.clock import now_us
 from workbench.errors import UsageError
@@ -48,31 +49,38 @@ def manifest(tmp_path: Path) -> str:
     return str(file)
 
 
+@pytest.fixture(scope="module")
+def searched() -> Iterator[Fabric]:
+    """A home with one search, ``digits``, that is over: for tests that leave it as it is."""
+    with shared_fabric() as fabric:
+        (fabric.folder / "search.yml").write_text(SEARCH)
+        fabric("run", "-q", "search.yml")
+        ends(fabric, "digits")
+        yield fabric
+
+
 def ends(fabric: Fabric, which: str) -> None:
     until_search_is(fabric, which, "COMPLETED", "FAILED", "KILLED")
 
 
-def test_a_search_is_run_and_looked_at(fabric: Fabric, manifest: str) -> None:
-    experiment_id = fabric("run", "-q", manifest).stdout.strip()
-    ends(fabric, experiment_id)
-
-    (listed,) = fabric.json("experiment", "list", "--json")
-    assert (listed["id"], listed["state"], listed["trials"]) == (experiment_id, "COMPLETED", 2)
+def test_a_search_is_run_and_looked_at(searched: Fabric) -> None:
+    (listed,) = searched.json("experiment", "list", "--json")
+    assert (listed["name"], listed["state"], listed["trials"]) == ("digits", "COMPLETED", 2)
     assert listed["best"]["hparams"] == {"n": "a", "x": 0.25}
     ended = (listed["expected_trials"], listed["ended_trials"], listed["progress"], listed["expected_end"])
     assert ended == (2, 2, 1.0, None)
     assert (listed["rungs"], listed["best"]["rung"]) == ([], None)
-    trials = fabric.json("experiment", "trials", "digits", "--json")
+    trials = searched.json("experiment", "trials", "digits", "--json")
     assert [each["last"] for each in trials] == [0.25, 0.5]
-    best = fabric("experiment", "best", "@last").stdout
+    best = searched("experiment", "best", "@last").stdout
     assert "n=a x=0.25" in best and trials[0]["id"].rpartition("-")[2] in best
-    job = fabric.json("show", trials[1]["id"], "--json")
-    assert (job["parent"], job["trial"], job["labels"]["team"]) == (experiment_id, 2, "vision")
-    assert fabric("logs", trials[1]["id"]).stdout == "loss=0.5 for a\n"
-    assert "digits" in fabric("experiment").stdout
-    shown = fabric("experiment", "show", "@last").stdout
+    job = searched.json("show", trials[1]["id"], "--json")
+    assert (job["parent"], job["trial"], job["labels"]["team"]) == (listed["id"], 2, "vision")
+    assert searched("logs", trials[1]["id"]).stdout == "loss=0.5 for a\n"
+    assert "digits" in searched("experiment").stdout
+    shown = searched("experiment", "show", "@last").stdout
     assert "grid, minimize loss" in shown and "2 begun, 2 over\n" in shown
-    assert "rungs" not in shown and "RUNG" not in fabric("experiment", "trials", "@last").stdout
+    assert "rungs" not in shown and "RUNG" not in searched("experiment", "trials", "@last").stdout
 
 
 def test_what_an_experiment_of_determined_says_of_itself_is_shown_and_its_trials_get_the_tags_of_the_search(
@@ -80,12 +88,14 @@ def test_what_an_experiment_of_determined_says_of_itself_is_shown_and_its_trials
 ) -> None:
     (fabric.folder / "search.yaml").write_text(
         "name: squares\ndescription: looks around\nlabels: [first one, paper]\nworkspace: vision\nproject: cars\n"
-        f"entrypoint: until test -e {fabric.folder}/go; do sleep 0.05; done\n"
+        f"entrypoint: until test -e {fabric.folder}/go; do sleep 0.2; done\n"
         "hyperparameters: {x: {type: categorical, vals: [1, 2]}}\n"
         "searcher: {name: grid, metric: loss, max_concurrent_trials: 1}\nresources: {slots_per_trial: 0}\n"
     )
     fabric("experiment", "create", "search.yaml", ".")
-    until(lambda: fabric.json("list", "--all", "--json") != [], "its first trial begins")
+    with Store.open(fabric.jobs_home) as store:
+        search = resolve_experiment(store, "squares").id
+        until(lambda: trial_jobs(store, search), "its first trial begins")
     fabric("experiment", "label", "add", "squares", "good")
     fabric("experiment", "set", "description", "squares", "a second look")
     (fabric.folder / "go").touch()
@@ -194,12 +204,9 @@ def test_the_list_reads_no_history_of_a_search_that_is_over(
         assert (listed["trials"], listed["progress"], listed["rungs"]) == (12, None, [])
 
 
-def test_the_seeds_and_parameters_are_those_of_the_preview(fabric: Fabric, manifest: str) -> None:
-    previewed = fabric.json("preview", manifest, "--json", "--samples", "2")["samples"]
-    fabric("run", "-q", manifest)
-    ends(fabric, "@last")
-
-    trials = fabric.json("experiment", "trials", "@last", "--json")
+def test_the_seeds_and_parameters_are_those_of_the_preview(searched: Fabric) -> None:
+    previewed = searched.json("preview", "search.yml", "--json", "--samples", "2")["samples"]
+    trials = searched.json("experiment", "trials", "@last", "--json")
     assert [(each["hparams"], each["trial"], each["seed"]) for each in trials] == [
         (each["hparams"], each["id"], each["seed"]) for each in previewed
     ]
@@ -210,8 +217,10 @@ def test_the_plan_of_a_search_is_that_of_the_first_trial_that_it_submits(
 ) -> None:
     random = ("--set", "search.method=random", "--set", "search.max_trials=12")
     planned = fabric.json("plan", manifest, *random, "--json")
-    fabric("run", "-q", manifest, *random)
-    ends(fabric, "@last")
+    experiment_id = fabric("run", "-q", manifest, *random).stdout.strip()
+    with Store.open(fabric.jobs_home) as store:
+        until(lambda: trial_jobs(store, experiment_id), "its first trial")
+    fabric("experiment", "kill", "@last")
 
     first = fabric.json("experiment", "trials", "@last", "--json")[0]
     submitted = fabric.json("show", first["id"], "--json")
@@ -308,13 +317,16 @@ def test_trials_that_wait_for_their_turn_are_shown_as_such_and_a_fork_has_the_sa
     fabric: Fabric, manifest: str, tmp_path: Path
 ) -> None:
     end, script = tmp_path / "end", tmp_path / "keep.sh"
-    script.write_text(f"while [ ! -e {end} ]; do sleep 0.05; done")
+    script.write_text(f"while [ ! -e {end} ]; do sleep 0.2; done")
     fabric("run", "-q", manifest, "--set", f"env.KEEP=sh {script}")
 
     def first_runs() -> bool:
         found = fabric.json("experiment", "trials", "digits", "--json")
         return [(each["state"], each["begun"]) for each in found] == [("RUNNING", True), ("RUNNING", False)]
 
+    with Store.open(fabric.jobs_home) as store:
+        search = resolve_experiment(store, "digits").id
+        until(lambda: [row.state for row in trial_jobs(store, search)][:1] == [State.PROCESSING])
     until(first_runs, lambda: fabric("experiment", "trials", "digits").stdout)
     (listed,) = fabric.json("experiment", "list", "--json")
     assert [listed[name] for name in ("trials", "running", "ended_trials", "expected_trials")] == [1, 1, 0, 2]
@@ -333,16 +345,13 @@ def test_trials_that_wait_for_their_turn_are_shown_as_such_and_a_fork_has_the_sa
             assert fabric.json("show", each["id"], "--json")["spec"]["at_most"] == 1
 
 
-def test_a_search_is_archived_and_taken_back(fabric: Fabric, manifest: str) -> None:
-    fabric("run", "-q", manifest)
-    ends(fabric, "@last")
-
-    assert fabric.json("experiment", "archive", "digits", "--json")["archived"] is True
-    assert "every experiment is archived" in fabric("experiment").stderr
-    assert "digits" in fabric("experiment", "list", "--all").stdout
-    assert "and is archived" in fabric("experiment", "archive", "digits").stderr
-    fabric("experiment", "archive", "digits", "--undo")
-    assert "digits" in fabric("experiment").stdout
+def test_a_search_is_archived_and_taken_back(searched: Fabric) -> None:
+    assert searched.json("experiment", "archive", "digits", "--json")["archived"] is True
+    assert "every experiment is archived" in searched("experiment").stderr
+    assert "digits" in searched("experiment", "list", "--all").stdout
+    assert "and is archived" in searched("experiment", "archive", "digits").stderr
+    searched("experiment", "archive", "digits", "--undo")
+    assert "digits" in searched("experiment").stdout
 
 
 def test_a_search_is_forked(fabric: Fabric, manifest: str) -> None:
@@ -360,26 +369,13 @@ def test_a_search_is_forked(fabric: Fabric, manifest: str) -> None:
     assert fabric("logs", wider[0]["id"]).stdout == "loss=1 for a\n"
     assert fabric.json("show", wider[0]["id"], "--json")["labels"]["team"] == "vision"
     again = fabric.json("experiment", "fork", "digits", "--set", "seed=7", "--json")
-    ends(fabric, again["id"])
+    with Store.open(fabric.jobs_home) as store:
+        until(lambda: trial_jobs(store, again["id"]), "its first trial")
     assert fabric.json("experiment", "trials", again["id"], "--json")[0]["seed"] != digits[0]["seed"]
     ran = fabric("experiment", "fork", first, "--set", "gpus=1", expect=64)
     assert "a fork can have another search, name and seed" in ran.stderr
     ran = fabric("experiment", "fork", first, "--set", "search.method=gird", expect=65)
     assert "did you mean grid?" in ran.stderr
-
-
-def test_a_fork_names_the_secrets_that_are_forgotten(fabric: Fabric, manifest: str) -> None:
-    fabric("run", "-q", manifest, "--set", "secrets=[SEARCH_KEY]", SEARCH_KEY="tell-nobody")
-    ends(fabric, "digits")
-
-    forked = fabric(
-        "experiment", "fork", "digits", "--set", "name=again", SEARCH_KEY="tell-nobody"
-    ).stdout.strip()
-    ends(fabric, forked)
-    ran = fabric("experiment", "fork", forked, expect=66)
-
-    assert "these are not found again: SEARCH_KEY" in ran.stderr
-    assert "export SEARCH_KEY=..." in ran.stderr
 
 
 def test_a_search_that_is_over_is_continued(fabric: Fabric, manifest: str, tmp_path: Path) -> None:
@@ -405,7 +401,9 @@ def test_a_search_that_is_over_is_continued(fabric: Fabric, manifest: str, tmp_p
     assert "a grid has as many trials as points" in ran.stderr
 
 
-def test_a_random_search_that_is_over_begins_further_trials(fabric: Fabric, manifest: str) -> None:
+def test_a_random_search_that_is_over_begins_further_trials_and_is_forked(
+    fabric: Fabric, manifest: str
+) -> None:
     random = (
         "--set",
         "search.method=random",
@@ -430,6 +428,9 @@ def test_a_random_search_that_is_over_begins_further_trials(fabric: Fabric, mani
     forked = fabric("experiment", "fork", "digits", SEARCH_KEY="tell-nobody").stdout.strip()
     ends(fabric, forked)
     assert fabric.json("experiment", "show", forked, "--json")["trials"] == 3
+    ran = fabric("experiment", "fork", forked, expect=66)
+    assert "these are not found again: SEARCH_KEY" in ran.stderr
+    assert "export SEARCH_KEY=..." in ran.stderr
 
 
 def test_what_cannot_be_continued_is_reported_with_what_can_be_done(fabric: Fabric, manifest: str) -> None:
@@ -598,12 +599,10 @@ def test_a_search_is_shown_tagged_and_its_log_read_where_there_is_one(fabric: Fa
         ("run", "--after", "digits", "--", "true"),
     ],
 )
-def test_what_takes_jobs_alone_says_that_it_is_a_search(
-    fabric: Fabric, manifest: str, words: tuple[str, ...]
-) -> None:
-    short = fabric("run", "-q", manifest).stdout.strip().rpartition("-")[2]
+def test_what_takes_jobs_alone_says_that_it_is_a_search(searched: Fabric, words: tuple[str, ...]) -> None:
+    short = searched.json("experiment", "show", "digits", "--json")["id"].rpartition("-")[2]
 
-    ran = fabric(*words, expect=64)
+    ran = searched(*words, expect=64)
 
     assert "digits is a search, not a job" in ran.stderr
     assert f"`fabric experiment trials {short}` lists its jobs" in ran.stderr
@@ -617,6 +616,8 @@ def test_a_list_has_one_line_for_all_trials_of_a_search(fabric: Fabric, manifest
         return [line.split()[1] for line in fabric("list", *words).stdout.splitlines()[1:]]
 
     assert listed() == ["after", "digits"]
+    with Store.open(fabric.jobs_home) as store:
+        until(lambda: experiment_documents(store)[0]["best"], "a trial to report")
     until(lambda: "best loss=0.25" in fabric("list").stdout, "both trials to report")
     (line,) = (each for each in fabric("list").stdout.splitlines() if each.startswith(short))
     assert line.split(maxsplit=3)[2] == "RUNNING"
@@ -636,16 +637,16 @@ def test_a_list_has_one_line_for_all_trials_of_a_search(fabric: Fabric, manifest
     assert listed() == ["after"]
 
 
-@pytest.mark.parametrize("command", ["wait", "kill", "delete", "show"])
-def test_the_names_of_searches_are_completed(fabric: Fabric, manifest: str, command: str) -> None:
+def test_the_names_of_searches_are_completed(fabric: Fabric, manifest: str) -> None:
     begins(fabric, manifest)
-    line = f"fabric {command} digi"
 
-    completions = fabric(
-        _FABRIC_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD="2", expect=None
-    ).stdout.split()
+    for command in ("wait", "kill", "delete", "show"):
+        line = f"fabric {command} digi"
+        completions = fabric(
+            _FABRIC_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD="2", expect=None
+        ).stdout.split()
 
-    assert set(completions) == {"digits", "digits-1", "digits-2"}
+        assert set(completions) == {"digits", "digits-1", "digits-2"}, command
 
 
 def test_a_job_goes_before_a_search_of_its_name(fabric: Fabric, manifest: str) -> None:
@@ -660,21 +661,19 @@ def test_a_job_goes_before_a_search_of_its_name(fabric: Fabric, manifest: str) -
     assert "did you mean digits" in fabric("kill", "digist", expect=64).stderr
 
 
-@pytest.mark.parametrize("words", [("delete", "digits"), ("experiment", "delete", "digits")])
-def test_a_search_is_deleted_with_all_that_it_left(
-    fabric: Fabric, manifest: str, words: tuple[str, ...]
-) -> None:
-    experiment_id = begins(fabric, manifest)
+def test_a_search_is_deleted_with_all_that_it_left(fabric: Fabric, manifest: str) -> None:
     home = fabric.jobs_home
 
-    asked = fabric(*words, expect=64)
-    deleted = fabric(*words, "--yes")
+    for words in (("delete", "digits"), ("experiment", "delete", "digits")):
+        experiment_id = begins(fabric, manifest)
+        asked = fabric(*words, expect=64)
+        deleted = fabric(*words, "--yes")
 
-    assert "and its 2 trials" in asked.stderr and "It is RUNNING: it is ended first." in asked.stderr
-    assert f"{experiment_id.rpartition('-')[2]} digits: deleted" in deleted.stderr
-    assert "there are no experiments" in fabric("experiment", "list").stderr
-    assert fabric.json("list", "--all", "--json") == []
-    assert list(home.experiments.iterdir()) == list(home.deleted_experiments.iterdir()) == []
+        assert "and its 2 trials" in asked.stderr and "It is RUNNING: it is ended first." in asked.stderr
+        assert f"{experiment_id.rpartition('-')[2]} digits: deleted" in deleted.stderr
+        assert "there are no experiments" in fabric("experiment", "list").stderr
+        assert fabric.json("list", "--all", "--json") == []
+        assert list(home.experiments.iterdir()) == list(home.deleted_experiments.iterdir()) == []
     assert "there is no job 'digits'" in fabric("wait", "digits", expect=64).stderr
     fabric("controller", "stop")
     fabric("doctor", "--rebuild", "--yes")

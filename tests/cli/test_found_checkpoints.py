@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.command import Fabric, Serve
+from tests.support.command import Fabric, Serve, shared_fabric
 from workbench.paths import Home
 
 TRAIN = """\
@@ -56,6 +56,23 @@ for epoch in range(1, 13):
 RunTrain = Callable[..., str]
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Fabric]:
+    """The home that all tests of this module have in common: they look at jobs of their own alone."""
+    with shared_fabric() as fabric:
+        yield fabric
+
+
+@pytest.fixture
+def fabric(shared: Fabric, tmp_path: Path) -> Fabric:
+    return shared.within(tmp_path / "work")
+
+
+@pytest.fixture
+def home(shared: Fabric) -> Home:
+    return shared.jobs_home
+
+
 @pytest.fixture
 def run_train(fabric: Fabric) -> RunTrain:
     """Run a script with a policy; return the job's id."""
@@ -85,7 +102,19 @@ def here(home: Home, job: str) -> list[str]:
     )
 
 
-@pytest.mark.parametrize("script", [TRAINER, LIGHTNING, PLAIN], ids=["trainer", "lightning", "plain"])
+OTHER_NAMES = pytest.mark.soak(
+    "names of another library; the gate has plain ones here, and keeps the best of these"
+)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(TRAINER, id="trainer", marks=OTHER_NAMES),
+        pytest.param(LIGHTNING, id="lightning", marks=OTHER_NAMES),
+        pytest.param(PLAIN, id="plain"),
+    ],
+)
 def test_without_a_policy_none_is_removed(
     fabric: Fabric, home: Home, run_train: RunTrain, script: str
 ) -> None:
@@ -173,10 +202,10 @@ def test_one_that_the_library_removes_is_no_longer_the_best(home: Home, run_trai
 
 
 def test_a_new_job_begins_with_one_of_them(fabric: Fabric, run_train: RunTrain) -> None:
-    run_train(TRAINER)
+    run_train(TRAINER, None, "--name", "first")
 
-    newest = fabric("run", "--runner", "process", "--from", "found", "code", "--", "python3", "train.py")
-    chosen = fabric("run", "--runner", "process", "--from", "found@20", "code", "--", "python3", "train.py")
+    newest = fabric("run", "--runner", "process", "--from", "first", "code", "--", "python3", "train.py")
+    chosen = fabric("run", "--runner", "process", "--from", "first@20", "code", "--", "python3", "train.py")
 
     assert "found ['checkpoint-120']" in newest.stdout
     assert "found ['checkpoint-20']" in chosen.stdout
@@ -195,7 +224,15 @@ save("model_4.pt")
 )
 
 
-@pytest.mark.parametrize("policy", [None, {"keep_last": 2}], ids=["all", "last"])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(
+            None, id="all", marks=pytest.mark.soak("without a policy; the gate resumes a job that has one")
+        ),
+        pytest.param({"keep_last": 2}, id="last"),
+    ],
+)
 def test_a_resumed_job_finds_them_and_adds_its_own(
     fabric: Fabric, home: Home, run_train: RunTrain, policy: dict[str, Any] | None
 ) -> None:

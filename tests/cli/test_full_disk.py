@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import WAITS, Fabric
+from tests.support.command import WAITS, Fabric, until_runs
 from tests.support.disks import (
     FILES,
     break_ext4,
@@ -50,7 +50,7 @@ def attached(fabric: Fabric, *args: str) -> subprocess.Popen[bytes]:
     process = fabric.start("run", *args, "--", WAITS)
     assert process.stdout is not None
     assert process.stdout.readline() == b"started\n"
-    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
+    until_runs(fabric)
     return process
 
 
@@ -141,7 +141,7 @@ def test_a_run_whose_output_finds_no_room_ends_after_it_was_stopped(fabric: Fabr
 )
 def test_a_stop_that_cannot_be_recorded_says_so(fabric: Fabric, small: Home, kind: str) -> None:
     fabric("run", "-q", "-d", "--", WAITS)
-    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
+    until_runs(fabric)
     take_all(small)
 
     stderr = fabric(kind, "@last", expect=73).stderr
@@ -180,10 +180,18 @@ def test_a_job_is_killed_without_inodes_and_a_controller(
         end_everything(home)
 
 
-@pytest.mark.parametrize("kind", ["kill", "halt", "delete"])
+OTHER_STOP = pytest.mark.soak(
+    "another stop; the gate has a halt, and all three on an ext4 that was made read-only"
+)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["halt", pytest.param("kill", marks=OTHER_STOP), pytest.param("delete", marks=OTHER_STOP)],
+)
 def test_a_stop_in_a_read_only_home_says_so_at_once(fabric: Fabric, small: Home, kind: str) -> None:
     fabric("run", "-q", "-d", "--", WAITS)
-    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
+    until_runs(fabric)
     with read_only(small.path.parent):
         stderr = fabric(kind, "@last", *(["--yes"] if kind == "delete" else []), expect=73).stderr
 
@@ -221,10 +229,13 @@ def runs(fabric: Fabric, *names: str) -> None:
     """Start jobs, and wait until they run."""
     for name in names:
         fabric("run", "-q", "-d", "--name", name, "--", WAITS)
-    states = {"PROCESSING"}
-    until(lambda: {one["state"] for one in fabric.json("list", "--json")} == states, "all to run")
+    for name in names:
+        until_runs(fabric, name)
 
 
+@pytest.mark.soak(
+    "another file system; the gate stops jobs on a tmpfs without inodes, and where a quota is used up"
+)
 def test_jobs_stop_on_an_ext4_without_inodes(
     fabric: Fabric, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

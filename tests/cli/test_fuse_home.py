@@ -54,7 +54,7 @@ def test_a_job_is_halted_resumed_killed_and_deleted(fabric: Fabric, fuse: Home) 
 def test_the_learner_that_fails_first_decides(fabric: Fabric, fuse: Home) -> None:
     (fabric.folder / "manifest.yml").write_text(
         "name: two\nlearners: 2\nframework: {name: custom, version: any, command: "
-        "'[ $LEARNER_ID = 1 ] && exit 4; while :; do sleep 0.05; done'}\n"
+        "'[ $LEARNER_ID = 1 ] && exit 4; while :; do sleep 0.2; done'}\n"
     )
 
     fabric("run", "--runner", "process", "manifest.yml", expect=4)
@@ -90,7 +90,13 @@ def test_what_has_to_do_with_jobs_says_that_the_mount_has_ended(
         assert hint == MOUNT_IT
 
 
-@pytest.mark.parametrize("words", ["run -- echo started; sleep 1000", "logs -f @last"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run -- echo started; sleep 1000",
+        pytest.param("logs -f @last", marks=pytest.mark.soak("follows likewise; the gate has a run")),
+    ],
+)
 def test_a_command_that_follows_a_job_says_that_the_mount_has_ended(
     fabric: Fabric, mounted: FuseMount, fuse: Home, words: str
 ) -> None:

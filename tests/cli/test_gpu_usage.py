@@ -20,7 +20,7 @@ async def test_the_usage_page_has_the_limits_that_the_driver_says(
     fabric: Fabric, home: Home, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     pretend(tmp_path / "gpus", monkeypatch).add("GPU-1").say("slowdown GPU-1 92")
-    (fabric.folder / "wait.sh").write_text("while :; do sleep 0.05; done\n")
+    (fabric.folder / "wait.sh").write_text("while :; do sleep 0.2; done\n")
     fabric("run", "-d", "--name", "hot", "--gpus", "1", "--", "sh", "wait.sh")
 
     async with opened(home, (200, 60), job="hot", clock=now_us) as shown:

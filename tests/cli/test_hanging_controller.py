@@ -19,7 +19,7 @@ from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.queries.jobs import open_jobs
 
-STUBBORN = 'trap "" TERM; echo started; while :; do sleep 0.02; done'
+STUBBORN = 'trap "" TERM; echo started; while :; do sleep 0.2; done'
 
 
 @pytest.fixture

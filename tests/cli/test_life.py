@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.command import Fabric
+from tests.support.command import Fabric, until_runs
 from tests.support.processes import belonging_to
 from tests.support.waiting import patience, until
 from workbench.controller.client.connect import status
@@ -40,8 +40,9 @@ def training(fabric: Fabric) -> dict[str, Any]:
     """A job that goes on until its result folder holds ``go``, with checkpoints."""
     (fabric.folder / "steps.py").write_text(STEPS)
     job = dict(fabric.json("run", "-d", "--json", "--name", "steps", "--", "python3", "steps.py"))
-    until(lambda: "from" in fabric("logs", "steps").stdout, "the job to print")
-    until(lambda: shown(fabric)["state"] == "PROCESSING", "the job to run")
+    output = fabric.jobs_home.job(job["id"]).attempt(1).learner(1).output
+    until(lambda: output.exists() and "from" in output.read_text(), "the job to print")
+    until_runs(fabric, "steps")
     return job
 
 
@@ -232,7 +233,7 @@ def test_wait_for_any(fabric: Fabric, training: dict[str, Any]) -> None:
 def test_followed_logs_go_over_attempts_to_the_end(fabric: Fabric) -> None:
     (fabric.folder / "m.yml").write_text(
         "name: again\nmax_restarts: 1\nframework:\n"
-        f"  command: echo try; until test -e {fabric.folder}/seen; do sleep 0.02; done;"
+        f"  command: echo try; until test -e {fabric.folder}/seen; do sleep 0.2; done;"
         " test -e $CHECKPOINT_DIR/x || { touch $CHECKPOINT_DIR/x; exit 3; }\n"
     )
     fabric("run", "-d", "m.yml")
@@ -267,7 +268,7 @@ def test_the_reason_why_a_job_waits_is_shown(fabric: Fabric) -> None:
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for name in ("first", "second"):
         (fabric.folder / f"{name}.yml").write_text(
-            f"name: {name}\ncpus: {cpus}\nframework:\n  command: while [ ! -e $RESULT_DIR/go ]; do sleep 0.02; done\n"
+            f"name: {name}\ncpus: {cpus}\nframework:\n  command: while [ ! -e $RESULT_DIR/go ]; do sleep 0.2; done\n"
         )
     fabric("run", "-d", "first.yml")
     fabric("run", "-d", "second.yml")

@@ -7,13 +7,14 @@ import re
 import shlex
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.main import get_command
 
-from tests.support.command import Fabric
+from tests.support.command import Fabric, shared_fabric
 from workbench.cli.framework import registry
 from workbench.cli.framework.declare import Family
 from workbench.cli.framework.dispatch import load
@@ -34,13 +35,19 @@ evaluation_metrics:
 """
 
 
-@pytest.fixture
-def trained(fabric: Fabric) -> Fabric:
+@pytest.fixture(scope="module")
+def trained() -> Iterator[Fabric]:
+    """A job that has ended, for tests that look at it and start no other one."""
+    with shared_fabric() as fabric:
+        train(fabric)
+        yield fabric
+
+
+def train(fabric: Fabric) -> None:
     (fabric.folder / "code").mkdir()
     (fabric.folder / "code" / "train.py").write_text("print()")
     (fabric.folder / "manifest.yml").write_text(MANIFEST)
     fabric("train", "manifest.yml", "code/")
-    return fabric
 
 
 def test_loglines_have_number_and_milliseconds(trained: Fabric) -> None:
@@ -97,16 +104,17 @@ def test_downloads_are_zips_named_as_ffdl_named_them(trained: Fabric) -> None:
     assert "--to takes a folder" in trained("download", job, "--filename", "x.zip", expect=64).stderr
 
 
-def test_other_words_mean_the_same(trained: Fabric) -> None:
-    job = short_id(trained.json("list", "--json")[0]["id"])
+def test_other_words_mean_the_same(fabric: Fabric) -> None:
+    train(fabric)
+    job = short_id(fabric.json("list", "--json")[0]["id"])
 
-    assert trained.json("describe", job, "--json") == trained.json("show", job, "--json")
-    assert trained("status", job).stdout.startswith(f"{job} small completed after")
-    assert trained("status").stderr.startswith("no job is open")
-    trained("run", "-d", "-q", "--", "sleep 600")
-    assert len(trained.json("status", "--json")) == 1
-    trained("cancel", "@last")
-    assert trained.json("status", "@last", "--json")[0]["state"] == "HALTED"
+    assert fabric.json("describe", job, "--json") == fabric.json("show", job, "--json")
+    assert fabric("status", job).stdout.startswith(f"{job} small completed after")
+    assert fabric("status").stderr.startswith("no job is open")
+    fabric("run", "-d", "-q", "--", "sleep 600")
+    assert len(fabric.json("status", "--json")) == 1
+    fabric("cancel", "@last")
+    assert fabric.json("status", "@last", "--json")[0]["state"] == "HALTED"
 
 
 def test_what_setup_printed_is_a_log_of_its_own(trained: Fabric) -> None:
@@ -114,10 +122,10 @@ def test_what_setup_printed_is_a_log_of_its_own(trained: Fabric) -> None:
     assert "prepared" not in trained("logs", "@last").stdout
 
 
-def test_one_cpu_is_no_plural(trained: Fabric) -> None:
-    trained("run", "-q", "manifest.yml", "code", "--set", "cpus=1")
+def test_one_cpu_is_no_plural(fabric: Fabric) -> None:
+    fabric("run", "-q", "--set", "cpus=1", "--", "true")
 
-    assert "1 CPU," in trained("show", "@last").stdout
+    assert "1 CPU," in fabric("show", "@last").stdout
 
 
 def test_the_page_for_those_who_come_from_elsewhere_names_real_commands() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.command import EXECUTABLE, Fabric
+from tests.support.command import EXECUTABLE, Fabric, shared_fabric
 from tests.support.waiting import until
 from workbench.job import short_id
 from workbench.paths import Home
@@ -40,6 +41,30 @@ open(os.environ["RESULT_DIR"] + "/model", "w").write("weights")
 """
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Fabric]:
+    """The home that most tests of this module have in common: they look at jobs of their own alone."""
+    with shared_fabric() as fabric:
+        yield fabric
+
+
+@pytest.fixture
+def fabric(shared: Fabric, tmp_path: Path) -> Fabric:
+    return shared.within(tmp_path / "work")
+
+
+@pytest.fixture
+def home(shared: Fabric) -> Home:
+    return shared.jobs_home
+
+
+@pytest.fixture
+def alone() -> Iterator[Fabric]:
+    """A home of its own, for a test of all that is in one."""
+    with shared_fabric() as fabric:
+        yield fabric
+
+
 @pytest.fixture
 def project(fabric: Fabric) -> Path:
     (fabric.folder / "manifest.yml").write_text(MANIFEST)
@@ -50,7 +75,10 @@ def project(fabric: Fabric) -> Path:
 def test_output_goes_to_stdout_byte_for_byte_and_narration_to_stderr(fabric: Fabric) -> None:
     code = r"import os; os.write(1, b'\x00\xff\x1b[31m one\r two\n' + b'x' * 100000 + b'no end')"
     ran = subprocess.run(
-        [EXECUTABLE, "run", "--", sys.executable, "-c", code], cwd=fabric.folder, capture_output=True
+        [EXECUTABLE, "run", "--", sys.executable, "-c", code],
+        cwd=fabric.folder,
+        env=fabric.variables,
+        capture_output=True,
     )
 
     assert ran.stdout == b"\x00\xff\x1b[31m one\r two\n" + b"x" * 100_000 + b"no end"
@@ -128,7 +156,8 @@ def test_code_may_be_a_folder_or_an_archive(fabric: Fabric, project: Path) -> No
     assert "lr 1" in fabric("run", str(archive), "-e", "FABRIC_PARAM_LR=1", "--", "python3 train.py 1").stdout
 
 
-def test_a_secret_is_handed_over_and_is_in_no_row_log_or_record(fabric: Fabric, home: Home) -> None:
+def test_a_secret_is_handed_over_and_is_in_no_row_log_or_record(alone: Fabric) -> None:
+    fabric, home = alone, alone.jobs_home
     value = "s3cr3t-value-of-mine"
     ran = fabric("run", "-e", "MY_TOKEN", "--", "printf %s $MY_TOKEN | wc -c; echo $MY_TOKEN", MY_TOKEN=value)
 
@@ -144,7 +173,7 @@ def test_a_secret_is_handed_over_and_is_in_no_row_log_or_record(fabric: Fabric, 
 
 
 def test_detached_prints_the_id_and_goes_on(fabric: Fabric) -> None:
-    ran = fabric("run", "-d", "--", "echo first; while [ ! -e $RESULT_DIR/go ]; do sleep 0.02; done; exit 4")
+    ran = fabric("run", "-d", "--", "echo first; while [ ! -e $RESULT_DIR/go ]; do sleep 0.2; done; exit 4")
     job_id = ran.stdout.strip()
     shown = fabric.json("show", job_id, "--json")
     results = Path(shown["results"])
@@ -190,7 +219,8 @@ def test_several_learners_are_distinguished(fabric: Fabric) -> None:
     assert sorted(plain.splitlines()) == ["from 1", "from 2"]
 
 
-def test_the_plan_shows_what_is_sent_and_starts_nothing(fabric: Fabric, project: Path, home: Home) -> None:
+def test_the_plan_shows_what_is_sent_and_starts_nothing(alone: Fabric, project: Path) -> None:
+    fabric, home = alone.within(project), alone.jobs_home
     document = fabric.json("plan", "manifest.yml", "--json")
     text = fabric("run", "--plan", "manifest.yml").stdout
 
@@ -249,7 +279,7 @@ def test_git_is_recorded(fabric: Fabric, project: Path, home: Home) -> None:
     assert "+# changed" in home.job(shown["id"]).diff.read_text()
 
 
-def test_a_run_in_the_persons_home_takes_no_code(fabric: Fabric, clean_environment: Path) -> None:
+def test_a_run_in_the_persons_home_takes_no_code(clean_environment: Path) -> None:
     ran = subprocess.run(
         [EXECUTABLE, "run", "--", "true"], cwd=clean_environment, capture_output=True, text=True
     )
@@ -258,9 +288,10 @@ def test_a_run_in_the_persons_home_takes_no_code(fabric: Fabric, clean_environme
     assert "is a whole home folder, which is not taken as code unasked" in ran.stderr
 
 
-def test_nothing_of_a_job_is_left_when_it_has_ended(fabric: Fabric, home: Home) -> None:
+def test_nothing_of_a_job_is_left_when_it_has_ended(alone: Fabric) -> None:
     from tests.support.processes import belonging_to
 
+    fabric, home = alone, alone.jobs_home
     fabric("run", "--", "true")
     fabric("controller", "stop")
 
@@ -284,11 +315,11 @@ def test_a_command_goes_before_the_manifests(fabric: Fabric, project: Path) -> N
 
 
 @pytest.mark.parametrize("address", ["slurm://login/queue", "cloud://context"])
-def test_a_backend_that_nothing_installed_reaches_is_refused(fabric: Fabric, address: str) -> None:
-    ran = fabric("run", "--backend", address, "--", "true", expect=64)
+def test_a_backend_that_nothing_installed_reaches_is_refused(alone: Fabric, address: str) -> None:
+    ran = alone("run", "--backend", address, "--", "true", expect=64)
 
     assert "local" in ran.stderr
-    assert fabric.json("list", "--json") == []
+    assert alone.json("list", "--json") == []
 
 
 @pytest.mark.parametrize(
@@ -299,6 +330,7 @@ def test_what_a_job_writes_has_the_rights_that_the_caller_gives(fabric: Fabric, 
     started = subprocess.run(
         [EXECUTABLE, "run", "-q", "--", "sh", "-c", script],
         cwd=fabric.folder,
+        env=fabric.variables,
         capture_output=True,
         text=True,
         umask=mask,

@@ -12,6 +12,8 @@ import pytest
 from tests.support.command import Fabric
 from tests.support.waiting import until
 from workbench.paths import Home
+from workbench.store.db.database import Store
+from workbench.store.queries.jobs import list_jobs
 
 MANIFEST = """\
 name: nightly
@@ -162,7 +164,9 @@ def test_a_real_controller_starts_what_is_due_and_stays_for_the_next_time(
     change(home, schedule, every="* * * * * *")  # each second, which no user can ask for
     fabric("schedule", "resume", schedule)
 
-    until(lambda: len(fabric.json("list", "--label", f"schedule={schedule[-9:]}", "--json")) >= 2, "two")
+    with Store.open(home) as store:
+        until(lambda: len(list_jobs(store)) >= 2, "two")
+    assert len(fabric.json("list", "--label", f"schedule={schedule[-9:]}", "--json")) >= 2
 
     # It began none while the one before went on, and none twice.
     runs = fabric.json("schedule", "show", schedule, "--all", "--json")["runs"]
@@ -173,9 +177,9 @@ def test_a_real_controller_starts_what_is_due_and_stays_for_the_next_time(
     os.kill(before, signal.SIGKILL)
     many = len(started)
     # Who only reads starts another one where a schedule is active.
-    until(
-        lambda: len(fabric.json("list", "--json", FABRIC_NO_CONTROLLER="")) > many + 1, "runs of the next one"
-    )
+    fabric("list", "--json", FABRIC_NO_CONTROLLER="")
+    with Store.open(home) as store:
+        until(lambda: len(list_jobs(store)) > many + 1, "runs of the next one")
     assert fabric.json("controller", "--json")["pid"] != before
 
 

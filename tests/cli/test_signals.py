@@ -6,19 +6,39 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.command import Fabric
+from tests.support.command import Fabric, shared_fabric
 from tests.support.terminal import OnTerminal
 from tests.support.waiting import patience, until
 from workbench.job import short_id
 
-WAITS = 'echo started; while [ ! -e "$RESULT_DIR/go" ]; do sleep 0.02; done; echo gone on; exit 5'
-TRAPS = 'trap "echo checkpoint; exit 0" TERM; echo started; while :; do sleep 0.02; done'
-STUBBORN = 'trap "" TERM; echo started; while :; do sleep 0.02; done'
+WAITS = 'echo started; while [ ! -e "$RESULT_DIR/go" ]; do sleep 0.2; done; echo gone on; exit 5'
+TRAPS = 'trap "echo checkpoint; exit 0" TERM; echo started; while :; do sleep 0.2; done'
+STUBBORN = 'trap "" TERM; echo started; while :; do sleep 0.2; done'
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Fabric]:
+    """The home that most tests of this module have in common: they look at the last job alone."""
+    with shared_fabric() as fabric:
+        yield fabric
+
+
+@pytest.fixture
+def fabric(shared: Fabric, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fabric:
+    return shared.entered(tmp_path / "work", monkeypatch)
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fabric]:
+    """A home of its own, for a test that shows all jobs."""
+    with shared_fabric() as fabric:
+        yield fabric.entered(tmp_path / "work", monkeypatch)
 
 
 def last(fabric: Fabric) -> dict[str, Any]:
@@ -77,7 +97,15 @@ def test_output_to_a_pipe_does_not_make_a_terminal_a_machine(fabric: Fabric) -> 
     let_go(fabric)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        pytest.param(
+            signal.SIGINT, marks=pytest.mark.soak("an interrupt; the gate has a stop, and kills by one")
+        ),
+    ],
+)
 def test_without_a_terminal_a_signal_halts(fabric: Fabric, number: signal.Signals) -> None:
     process = fabric.start("run", "--", TRAPS)
     started(process)
@@ -169,7 +197,8 @@ def test_a_closed_pipe_leaves_silently(fabric: Fabric) -> None:
     fabric("kill", "@last")
 
 
-def test_a_client_that_is_stopped_or_blocked_stops_nobodys_job(fabric: Fabric) -> None:
+def test_a_client_that_is_stopped_or_blocked_stops_nobodys_job(alone: Fabric) -> None:
+    fabric = alone
     blocked = fabric.start("run", "--", "echo started; head -c 10000000 /dev/zero; exit 6")
     started(blocked)
     stopped = fabric.start("run", "--", "echo started; sleep 0.5; exit 7")
@@ -207,7 +236,7 @@ def test_a_signal_that_is_ignored_stays_ignored(fabric: Fabric) -> None:
 
 def test_the_status_line_is_drawn_in_place_and_gives_way(fabric: Fabric) -> None:
     go = fabric.folder / "go"
-    words = f"echo one; while [ ! -e {go} ]; do sleep 0.02; done; echo two"
+    words = f"echo one; while [ ! -e {go} ]; do sleep 0.2; done; echo two"
     terminal = OnTerminal(fabric.folder, "run", "--", words)
     terminal.read_until(b"\r\x1b[K[processing ")
     go.touch()
@@ -246,9 +275,9 @@ def test_colour_is_for_terminals_that_want_it(fabric: Fabric, monkeypatch: pytes
     assert b"\x1b" not in plain.shown
 
 
-def test_the_screens_open_and_close(fabric: Fabric) -> None:
-    fabric("run", "--name", "seen", "--", "true")
-    terminal = OnTerminal(fabric.folder, "tui")
+def test_the_screens_open_and_close(alone: Fabric) -> None:
+    alone("run", "--name", "seen", "--", "true")
+    terminal = OnTerminal(alone.folder, "tui")
     terminal.read_until(b"seen")
 
     terminal.press(b"q")
@@ -260,7 +289,8 @@ def test_the_screens_need_a_terminal(fabric: Fabric) -> None:
     assert "need a terminal" in fabric("tui", expect=64).stderr
 
 
-def test_a_person_is_asked_before_anything_is_deleted(fabric: Fabric) -> None:
+def test_a_person_is_asked_before_anything_is_deleted(alone: Fabric) -> None:
+    fabric = alone
     fabric("run", "--name", "dear", "--", "true")
     terminal = OnTerminal(fabric.folder, "delete", "dear")
     terminal.read_until(b"[y/N]")

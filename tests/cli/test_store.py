@@ -198,15 +198,44 @@ def run_with_store(fabric: Fabric, serve: Serve) -> tuple[dict[str, Any], str, P
     return store, job_id, folder
 
 
-def test_a_manifest_of_ffdls_runs_as_it_is_and_its_results_are_in_the_store(
-    fabric: Fabric, serve: Serve
+def test_a_manifest_of_ffdls_runs_as_it_is_and_its_results_come_from_the_store_when_nothing_of_them_is_here(
+    fabric: Fabric, home: Home, serve: Serve
 ) -> None:
-    _, job_id, folder = run_with_store(fabric, serve)
+    store, job_id, folder = run_with_store(fabric, serve)
 
     assert (folder / "tf_trained_model" / job_id / "model").read_text() == "trained\n"
     shown = fabric.json("show", job_id, "--json")
     assert shown["spec"]["data_stores"][0]["connection"]["password"].startswith("${secret:")
     assert "password: test" not in shown["manifest"]
+
+    shutil.rmtree(home.job(job_id).results)
+    fabric("download", job_id, "results", "out")
+    fabric("download", job_id, "./few", "--include", "*.pt")
+
+    assert sorted(path.name for path in (fabric.folder / "out" / "results").rglob("*")) == [
+        "deep",
+        "model",
+        "more.pt",
+    ]
+    assert [path.name for path in (fabric.folder / "few" / "results").rglob("*") if path.is_file()] == [
+        "more.pt"
+    ]
+    assert [path.name for path in (fabric.folder / "out").iterdir()] == ["results"]
+
+    # A download that was cut off goes on, and one is whole or not there.
+    part = fabric.folder / "again" / f".results.{short_id(job_id)}" / "new"
+    part.mkdir(parents=True)
+    (part / "model").write_text("trained\n")
+    shutil.copystat(folder / "tf_trained_model" / job_id / "model", part / "model")
+    fabric("download", job_id, "results", "again")
+
+    assert (fabric.folder / "again" / "results" / "model").read_text() == "trained\n"
+    assert not part.exists()
+    store["process"].send_signal(signal.SIGTERM)
+    store["process"].wait(patience())
+    refused = fabric("download", job_id, "results", "other", expect=69)
+    assert "cannot be read" in refused.stderr
+    assert not (fabric.folder / "other" / "results").exists()
 
 
 def test_a_rerun_says_that_the_data_is_another(fabric: Fabric, serve: Serve) -> None:
@@ -226,47 +255,6 @@ def test_a_rerun_says_that_the_data_is_another(fabric: Fabric, serve: Serve) -> 
     assert f"differs from {short_id(first)}: the data in my_set of the data store data" in again.stderr
     assert "is not what it was when this job ran first" in fabric("show", "@last").stdout
     assert "data.data" in fabric("diff", first, "@last", expect=1).stdout
-
-
-def test_results_come_from_the_store_when_nothing_of_them_is_here(
-    fabric: Fabric, home: Home, serve: Serve
-) -> None:
-    _, job_id, _ = run_with_store(fabric, serve)
-    shutil.rmtree(home.job(job_id).results)
-
-    fabric("download", job_id, "results", "out")
-    fabric("download", job_id, "./few", "--include", "*.pt")
-
-    assert sorted(path.name for path in (fabric.folder / "out" / "results").rglob("*")) == [
-        "deep",
-        "model",
-        "more.pt",
-    ]
-    assert [path.name for path in (fabric.folder / "few" / "results").rglob("*") if path.is_file()] == [
-        "more.pt"
-    ]
-    assert [path.name for path in (fabric.folder / "out").iterdir()] == ["results"]
-
-
-def test_a_download_that_was_cut_off_goes_on_and_is_whole_or_not_there(
-    fabric: Fabric, home: Home, serve: Serve
-) -> None:
-    store, job_id, folder = run_with_store(fabric, serve)
-    shutil.rmtree(home.job(job_id).results)
-    part = fabric.folder / "out" / f".results.{short_id(job_id)}" / "new"
-    part.mkdir(parents=True)
-    (part / "model").write_text("trained\n")
-    shutil.copystat(folder / "tf_trained_model" / job_id / "model", part / "model")
-
-    fabric("download", job_id, "results", "out")
-
-    assert (fabric.folder / "out" / "results" / "model").read_text() == "trained\n"
-    assert not part.exists()
-    store["process"].send_signal(signal.SIGTERM)
-    store["process"].wait(patience())
-    refused = fabric("download", job_id, "results", "other", expect=69)
-    assert "cannot be read" in refused.stderr
-    assert not (fabric.folder / "other" / "results").exists()
 
 
 def test_data_is_put_into_containers_that_are_there_or_are_made(fabric: Fabric, serve: Serve) -> None:
@@ -359,7 +347,7 @@ def test_results_that_could_not_be_stored_are_stored_when_the_store_is_back(
     (folder / "tf_training_data").mkdir(parents=True)
     store = serve(str(folder), "--port", str(free_port()))
     write_manifest(fabric)
-    wait = "echo here; while [ ! -e $LOG_DIR/go ]; do sleep 0.05; done; echo late > $RESULT_DIR/model"
+    wait = "echo here; while [ ! -e $LOG_DIR/go ]; do sleep 0.2; done; echo late > $RESULT_DIR/model"
     job = fabric.json(
         "run", "-d", "--json", "--runner", "process", "manifest.yml", "--set", f"framework.command={wait}",
         FABRIC_STORE_PATIENCE_SECONDS="0.5",
@@ -412,9 +400,7 @@ def test_results_are_stored_with_the_keys_that_a_store_has_by_then(
     text = MANIFEST.replace(f"auth_url: {ALIAS}", f"auth_url: {s3.address}")
     text = text.replace("user_name: test", 'user_name: "${S3_USER}"')
     text = text.replace("password: test", 'password: "${S3_KEY}"')
-    text = text.replace(
-        "cat $DATA_DIR/images;", "echo here; while [ ! -e $LOG_DIR/go ]; do sleep 0.05; done;"
-    )
+    text = text.replace("cat $DATA_DIR/images;", "echo here; while [ ! -e $LOG_DIR/go ]; do sleep 0.2; done;")
     (fabric.folder / "manifest.yml").write_text(text)
     job = fabric.json(
         "run", "-d", "--json", "--runner", "process", "manifest.yml",

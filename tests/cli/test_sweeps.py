@@ -10,12 +10,14 @@ import pytest
 from tests.support.command import Fabric
 from tests.support.waiting import until
 from workbench.errors import UsageError
+from workbench.job import State
 from workbench.search.config import SearchConfig
 from workbench.services.submit.batch import read_batch
 from workbench.services.submit.options import RunOptions, read_manifest
 from workbench.services.submit.sweeps import ARRAY_AT_ONCE, ARRAY_MOST, array_of, expanded
 from workbench.spec import JobSpec
 from workbench.store.db.database import Store
+from workbench.store.queries.experiments import trial_jobs
 from workbench.store.queries.jobs import detail
 
 MANIFEST = """\
@@ -249,7 +251,7 @@ def test_documents_of_one_file_and_an_array_are_refused_together(sweep: Fabric) 
 
 def test_an_array_makes_its_jobs_when_their_turn_comes_and_has_one_line_in_lists(sweep: Fabric) -> None:
     (sweep.folder / "manifest.yml").write_text(
-        MANIFEST.replace("echo lr", "while [ ${params.lr} = 3 ] && [ ! -e go ]; do sleep 0.05; done; echo lr")
+        MANIFEST.replace("echo lr", "while [ ${params.lr} = 3 ] && [ ! -e go ]; do sleep 0.2; done; echo lr")
     )
     array = sweep("run", "-q", "manifest.yml", *THOUSANDS, "--at-most", "1", "--name", "many").stdout.strip()
 
@@ -257,6 +259,11 @@ def test_an_array_makes_its_jobs_when_their_turn_comes_and_has_one_line_in_lists
         found = sweep.json("experiment", "trials", array, "--json")
         return [(each["hparams"]["lr"], each["state"]) for each in found if each["begun"]]
 
+    with Store.open(sweep.jobs_home) as store:
+        until(
+            lambda: State.PROCESSING in [row.state for row in trial_jobs(store, array)[2:]],
+            lambda: f"the third job to run: {trials()}",
+        )
     until(lambda: (3, "RUNNING") in trials(), lambda: f"the third job to run: {trials()}")
     until(lambda: (2, "COMPLETED") in trials(), "the end of the second to be taken")
     assert trials() == [(1, "COMPLETED"), (2, "COMPLETED"), (3, "RUNNING")]
@@ -312,7 +319,8 @@ def test_names_and_labels_of_an_arrays_jobs_have_their_parameters(sweep: Fabric)
     )
     array = sweep("run", "-q", "manifest.yml", *THOUSANDS, "--at-most", "1").stdout.strip()
 
-    until(lambda: sweep.json("experiment", "trials", array, "--json"), "jobs to be made")
+    with Store.open(sweep.jobs_home) as store:
+        until(lambda: trial_jobs(store, array), "jobs to be made")
     sweep("kill", array)
     first = sweep.json("show", sweep.json("experiment", "trials", array, "--json")[0]["id"], "--json")
     assert (first["name"], first["labels"]["of"]) == ("lr-1-1", "1")

@@ -11,12 +11,12 @@ import json
 import os
 import signal
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.frozen.sandbox import Sandbox
+from tests.frozen.sandbox import Sandbox, sandbox
 from tests.support.waiting import until
 
 Before = Callable[[Sandbox], None]
@@ -47,11 +47,18 @@ FAILURES = {
 }
 
 
+@pytest.fixture(scope="module")
+def used() -> Iterator[Sandbox]:
+    """The home whose jobs are all over, for tests that run others in it."""
+    with sandbox("ended") as box:
+        yield box
+
+
 @pytest.mark.parametrize("why", JOBS)
-def test_a_run_ends_with_the_code_of_its_command(changing: Sandbox, why: str) -> None:
+def test_a_run_ends_with_the_code_of_its_command(used: Sandbox, why: str) -> None:
     code, command = JOBS[why]
 
-    changing("run", "--", command, expect=code)
+    used("run", "--", command, expect=code)
 
 
 @pytest.mark.parametrize("why", FAILURES)
@@ -66,16 +73,16 @@ def test_a_failure_has_its_code(ended: Sandbox, why: str) -> None:
     assert ran.stderr.startswith("error: ") or code <= 1
 
 
-def test_of_several_learners_the_one_that_decided_gives_the_code(changing: Sandbox) -> None:
-    changing("run", "--set", "learners=2", "--", "[ $LEARNER_ID = 1 ] && sleep 60; exit 5", expect=5)
+def test_of_several_learners_the_one_that_decided_gives_the_code(used: Sandbox) -> None:
+    used("run", "--set", "learners=2", "--", "[ $LEARNER_ID = 1 ] && sleep 60; exit 5", expect=5)
 
 
-def test_a_time_limit_ends_with_124(changing: Sandbox) -> None:
-    changing("run", "--timeout", "1", "--name", "slow", "--", "sleep", "60", expect=124)
-    changing("run", "-d", "--name", "slower", "--", "sleep", "60")
-    changing("wait", "slower", "--timeout", "1", expect=124)
-    changing("kill", "slower")
-    changing("wait", "slower", expect=137)
+def test_a_time_limit_ends_with_124(used: Sandbox) -> None:
+    used("run", "--timeout", "1", "--name", "slow", "--", "sleep", "60", expect=124)
+    used("run", "-d", "--name", "slower", "--", "sleep", "60")
+    used("wait", "slower", "--timeout", "0.1", expect=124)
+    used("kill", "slower")
+    used("wait", "slower", expect=137)
 
 
 def test_a_requirement_that_does_not_hold_ends_with_1(ended: Sandbox) -> None:

@@ -113,23 +113,22 @@ def test_a_learner_at_a_host_ends_and_what_it_made_comes_home(far: Far) -> None:
     }
 
 
-def test_jobs_at_a_host_are_adopted_by_another_laptop(far: Far) -> None:
+def test_jobs_at_a_host_are_found_by_another_laptop_and_deleted_with_all_that_they_left_there(
+    far: Far,
+) -> None:
     listed = {each["name"]: each for each in _second(far, "adopt", "ssh://box", "--json")}
     job = far.laptop.job("far")
 
     assert (listed["far"]["id"], listed["far"]["alive"], listed["far"]["adopted"]) == (job, True, False)
     assert listed["far-done"]["alive"] is False
 
-
-def _second(far: Far, *args: str) -> list[dict[str, object]]:
-    return list(far.laptop.json(*args, FABRIC_HOME=str(far.laptop.root / "second")))
-
-
-def test_jobs_at_a_host_are_deleted_with_all_that_they_left_there(far: Far) -> None:
-    job = far.laptop.job("far-done")
-    folder = far.learner.parents[2] / job
+    folder = far.learner.parents[2] / far.laptop.job("far-done")
     assert folder.exists()
     far.laptop("delete", "far-done", "--yes")
 
     until(lambda: not folder.exists(), "its folder there to be gone")
     assert far.learner.exists()
+
+
+def _second(far: Far, *args: str) -> list[dict[str, object]]:
+    return list(far.laptop.json(*args, FABRIC_HOME=str(far.laptop.root / "second")))

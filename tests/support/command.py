@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.folders import environment_of, make_folder
 from tests.support.forked import FORKS
 from tests.support.kept_agents import lend_agents
 from tests.support.ports import free_port
@@ -30,7 +33,7 @@ Serve = Callable[..., dict[str, Any]]
 
 EXECUTABLE = Path(sys.executable).with_name("fabric")
 DEADLINE_SECONDS = 150.0
-WAITS = 'trap "exit 0" TERM; echo started; while :; do sleep 0.05; done'
+WAITS = 'trap "exit 0" TERM; echo started; while :; do sleep 0.2; done'
 """A command that goes on until it is asked to stop."""
 
 
@@ -41,6 +44,18 @@ class Fabric:
     folder: Path
     environment: Mapping[str, str] | None = None
     """The variables of its commands; None stands for this process's."""
+
+    def within(self, folder: Path) -> Fabric:
+        """Return the command line of the same home in another folder, which is made."""
+        folder.mkdir(exist_ok=True)
+        return Fabric(folder, self.environment)
+
+    def entered(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Fabric:
+        """Return the same in another folder, and have what a test starts itself find the same home, too."""
+        for name, value in self.variables.items():
+            monkeypatch.setenv(name, value)
+        folder.mkdir(exist_ok=True)
+        return Fabric(folder)
 
     @property
     def variables(self) -> dict[str, str]:
@@ -143,6 +158,17 @@ def serve(fabric: Fabric, home: Home) -> Iterator[Serve]:
             if stream:
                 stream.close()
         assert code == 0
+
+
+@contextlib.contextmanager
+def shared_fabric(variables: Mapping[str, str] | None = None) -> Iterator[Fabric]:
+    """The command line for several tests of a module, with a home that they have in common, and further variables."""
+    root = make_folder()
+    try:
+        yield Fabric(root / "work", {**environment_of(root), **(variables or {})})
+    finally:
+        end_everything(Home(root / "fabric"))
+        shutil.rmtree(root, ignore_errors=True)
 
 
 def until_runs(fabric: Fabric, job: str = "@last") -> None:

@@ -26,6 +26,11 @@ KEPT_PREFIXES = ("PYTEST", "FABRIC_TEST_", "UV", "PIP_", "SSL_CERT_", "REQUESTS_
 REAL_HOME: Final = Path.home()
 
 
+def is_kept(name: str) -> bool:
+    """Say whether tests have this variable of whoever runs them."""
+    return name in KEPT or name.startswith(KEPT_PREFIXES)
+
+
 def is_short(base: str) -> bool:
     """Say whether folders of tests may lie in this one."""
     return _letters(base) >= LEAST_LETTERS
@@ -46,9 +51,7 @@ def make_folder() -> Path:
 
 def environment_of(root: Path) -> dict[str, str]:
     """Make a folder what ``clean_environment`` gives one test, for jobs of several tests; return its variables."""
-    kept = {
-        name: value for name, value in os.environ.items() if name in KEPT or name.startswith(KEPT_PREFIXES)
-    }
+    kept = {name: value for name, value in os.environ.items() if is_kept(name)}
     (root / "run").mkdir(mode=0o700)
     (root / "leases").mkdir(mode=0o1777)
     (root / "work").mkdir()

@@ -77,13 +77,12 @@ class Forks:
         self._lock = threading.Lock()
         self._server: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
-        self._started_with: dict[str, str] = {}
+        self._started_with: dict[str, str] | None = None
 
     def can_run(self, environment: Mapping[str, str]) -> bool:
         """Say whether a command would find here what it finds as a program."""
-        return read_at_start(environment) == (
-            self._started_with if self._server else read_at_start(os.environ)
-        )
+        usual = self._started_with
+        return read_at_start(environment) == (read_at_start(os.environ) if usual is None else usual)
 
     def run(
         self, argv: list[str], *, cwd: Path, env: Mapping[str, str], input: str | None, timeout: float
@@ -135,7 +134,8 @@ class Forks:
     def _start(self) -> socket.socket:
         line, theirs = socket.socketpair()
         with theirs:
-            self._started_with = read_at_start(os.environ)
+            if self._started_with is None:
+                self._started_with = read_at_start(os.environ)
             # OpenBLAS would start threads, which a process that is forked must not have. Nothing names the home of
             # the test that was the first to ask: with that it would be ended.
             environment = {"PATH": os.defpath, "OPENBLAS_NUM_THREADS": "1", **self._started_with}
@@ -146,8 +146,14 @@ class Forks:
         atexit.register(self.end)
         return line
 
-    def take_over_controllers(self) -> None:
-        """Have controllers that this process starts as a client forked there, too."""
+    def take_over_controllers(self, usual: Mapping[str, str]) -> None:
+        """Have controllers that this process starts as a client forked there, too.
+
+        Args:
+            usual: the variables that tests have. Who is the first to ask may have others, as the fixtures of a module
+                do, and all commands of the tests after it would be programs then.
+        """
+        self._started_with = read_at_start(usual)
         Controllers(lambda request, line: self.ask(request, [line]), self.can_run).take_over()
 
     def end(self) -> None:

@@ -18,8 +18,8 @@ PATIENCE: Final = float(os.environ.get("FABRIC_TEST_PATIENCE", "1"))
 """How many times longer than on a quiet machine a test may wait."""
 LIMIT_SECONDS: Final = 60.0
 EVERY_SECONDS: Final = 0.01
-REST: Final = 2.0
-"""How many times as long as a look took nobody looks again: two of three parts of a processor are left to others."""
+REST: Final = 4.0
+"""How many times as long as a look took nobody looks again: four of five parts of a processor are left to others."""
 REST_SECONDS: Final = 0.5
 """The longest rest after a look."""
 PART_OF_WAIT: Final = 1 / 16

@@ -73,11 +73,13 @@ class _PollingWait:
 
     SHORT_SECONDS = 2.0
     PAUSE_SECONDS = 0.005
+    PART_OF_WAIT = 1 / 32
+    """Where nothing came for long it is looked for less often: it is seen by this part of the wait later."""
     LONGEST_SECONDS = 0.04
     """How late a change of state may be noticed: no file is watched for it."""
 
     def __init__(self) -> None:
-        self._began = elapsed_seconds()
+        self._began = self._moved = elapsed_seconds()
         self._paths: list[str] = []
         self._watcher: Watcher | None = None
 
@@ -87,12 +89,17 @@ class _PollingWait:
         if self._watcher is not None:
             self._watcher.add(str(path))
 
+    def go_on(self) -> None:
+        """Look often again, since something came."""
+        self._moved = elapsed_seconds()
+
     def wait(self) -> None:
         """Wait until it is time to read again."""
         if self._watcher is not None:
             self._watcher.wait(self.LONGEST_SECONDS)
-        elif elapsed_seconds() - self._began < self.SHORT_SECONDS:
-            time.sleep(self.PAUSE_SECONDS)
+        elif (now := elapsed_seconds()) - self._began < self.SHORT_SECONDS:
+            pause = max(self.PAUSE_SECONDS, (now - self._moved) * self.PART_OF_WAIT)
+            time.sleep(min(pause, self.LONGEST_SECONDS))
         else:
             from workbench.learner.platform.watch import Watcher
 
@@ -144,7 +151,9 @@ class _Follower:
                     error = found
                     yield Notice(error)
                 yield Idle()
-                if not self._moved:
+                if self._moved:
+                    pause.go_on()
+                else:
                     pause.wait()
         yield AttemptPrinted()
         self._metrics_stale = True
