@@ -58,9 +58,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Note the lane for :func:`examples`, which modules ask as they are read, and for property tests that do not."""
     _lane["soak"] = is_soak(config)
-    if (
-        "hypothesis" in sys.modules
-    ):  # where nobody has imported it there is no property test, and it takes long
+    # Where nobody has imported it there is no property test, and it takes long.
+    if "hypothesis" in sys.modules:
         from hypothesis import settings
 
         settings.register_profile("lane", settings.default, max_examples=examples(EXAMPLES))
