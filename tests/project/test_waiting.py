@@ -12,7 +12,7 @@ TESTS = Path(__file__).parent.parent
 ELSEWHERE = ("support/waiting.py", "bench/")
 CLOCKS = {("time", name) for name in ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")}
 SLEEPS = {("time", "sleep"), ("asyncio", "sleep")}
-MAY_WAIT = re.compile("monotonic|perf_counter|sleep|timeout")
+MAY_WAIT = re.compile(r"\btime\.(?:monotonic|perf_counter)|\.sleep\(|\btimeout=[^a-zN]")
 """What is in the text of a module that waits by itself: to parse all of them takes seconds."""
 LOOKS_AT_THE_CLOCK = 72
 FIXED_LIMITS = 13
