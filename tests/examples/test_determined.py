@@ -169,17 +169,24 @@ def steps_of(fabric: Callable[..., str], name: str, attempt: int | None = None) 
     return [row["step"] for row in rows if name in row["values"] and attempt in (None, row["attempt"])]
 
 
+def printed(home: Home) -> str:
+    """Return what the jobs have printed, read as it is kept: a command each time would take a processor."""
+    return "".join(
+        file.read_text(errors="replace") for file in home.jobs.glob("*/attempt-*/learner-*/output.log")
+    )
+
+
 def checkpoints(fabric: Callable[..., str]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(fabric("checkpoint", "list", "@last", "--json"))
     return found
 
 
 def test_a_trial_class_is_trained_by_its_trainer_and_goes_on_at_its_checkpoint(
-    fabric: Callable[..., str], tmp_path: Path
+    fabric: Callable[..., str], tmp_path: Path, home: Home
 ) -> None:
     write_experiment(tmp_path, "python3 train.py", waits="1")
     fabric("run", "--detach", "experiment.yaml")
-    until(lambda: "waits for the halt" in fabric("logs", "@last"), seconds=120, every=0.5)
+    until(lambda: "waits for the halt" in printed(home), lambda: printed(home), seconds=120, every=0.2)
 
     fabric("halt", "@last")
     halted = [each["step"] for each in checkpoints(fabric)]

@@ -28,7 +28,8 @@ pytestmark = [
 
 
 LONGER = pytest.mark.soak(
-    "another library, more than 15 s; the gate resumes Keras, and programs that count as these do (tests/cli)"
+    "another library, more than 15 s; the gate resumes one that writes with PyTorch's summary writer, and programs "
+    "that count as these do (tests/cli)"
 )
 
 
@@ -66,6 +67,7 @@ def test_lightning(fabric: Fabric, tmp_path: Path) -> None:
     check(fabric, job, truth_of(ledger, names), near=1e-6)
 
 
+@LONGER
 def test_keras_on_torch(fabric: Fabric, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.jsonl"
     names = {name: name for name in ("loss", "accuracy", "val_loss", "val_accuracy")}

@@ -98,7 +98,9 @@ def test_hugging_face_trainer(train: Train) -> None:
     assert job.steps == [10, 20, 30]
 
 
-@pytest.mark.soak("a second job of it; the gate resumes Keras, and has --from a checkpoint (tests/cli)")
+@pytest.mark.soak(
+    "a second job of it; the gate resumes another program, and has --from a checkpoint (tests/cli)"
+)
 def test_hugging_face_trainer_goes_on_from_a_checkpoint(train: Train) -> None:
     job = train("huggingface")
 
@@ -232,10 +234,15 @@ def test_torch_starts_a_process_for_each_slot_of_an_experiment(
 @pytest.mark.parametrize(
     "words",
     [
-        ("3.yaml",),
-        ("--", "python", "-m", "torch.distributed.run", "--nproc_per_node=2", "3_torch_distributed.py"),
+        pytest.param(("3.yaml",), id="by its file"),
+        pytest.param(
+            ("--", "python", "-m", "torch.distributed.run", "--nproc_per_node=2", "3_torch_distributed.py"),
+            id="by a command",
+            marks=pytest.mark.soak(
+                "the same script by the launcher that its file names, which the gate runs"
+            ),
+        ),
     ],
-    ids=["by its file", "by a command"],
 )
 def test_the_unmanaged_example_of_determined_with_torch_is_a_job_as_it_is(
     fabric: Callable[..., str], tmp_path: Path, words: tuple[str, ...]

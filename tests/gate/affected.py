@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -63,9 +63,9 @@ def _git(*args: str) -> list[str]:
     return ran.stdout.splitlines() if ran.returncode == 0 else []
 
 
-def arrows_of(root: Path = ROOT) -> dict[str, set[str]]:
+def arrows_of(root: Path = ROOT, tops: Sequence[str] = (*TOPS, "tests")) -> dict[str, set[str]]:
     """Return what each module of the product and of its tests imports, has a ``conftest.py`` for, or starts."""
-    found = modules(root, (*TOPS, "tests"))
+    found = modules(root, tops)
     arrows = imports(found)
     for name in arrows:
         if name.startswith("tests."):

@@ -17,6 +17,7 @@ has instead of the others.
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -35,8 +36,10 @@ ROUND_SECONDS: Final = 60
 """How long a round of harm may take where more rounds are asked for than a test does by itself."""
 SKIPPED: Final = "soak: "
 """How the reason of a test begins that the gate leaves to the soak; ``.ci/run`` allows it."""
+EXAMPLES: Final = 100
+"""How many examples a property test has that does not ask :func:`examples`, or name a number."""
 GATE_PART: Final = 4
-"""The gate tries one of so many of a property test's examples, where :func:`examples` says how many there are."""
+"""The gate tries one of so many of a property test's examples."""
 HARM: Final = "harm"
 """The property of a test's report that holds the kind of harm of one round."""
 
@@ -53,8 +56,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Note the lane for :func:`examples`, which modules ask as they are read."""
+    """Note the lane for :func:`examples`, which modules ask as they are read, and for property tests that do not."""
     _lane["soak"] = is_soak(config)
+    # Where nobody has imported it there is no property test, and it takes long.
+    if "hypothesis" in sys.modules:
+        from hypothesis import settings
+
+        settings.register_profile("lane", settings.default, max_examples=examples(EXAMPLES))
+        settings.load_profile("lane")
 
 
 def is_soak(config: pytest.Config) -> bool:

@@ -326,7 +326,8 @@ def test_the_nearest_are_taken_until_the_time_is_over_and_what_has_changed_in_an
 
 
 def test_the_tests_of_the_command_line_are_reached_by_what_it_starts() -> None:
-    arrows = arrows_of()
+    packages = ("workbench/cli", "workbench/controller", "workbench/learner")
+    arrows = arrows_of(tops=(*packages, "tests/cli", "tests/learner", "tests/support"))
 
     assert {"workbench.controller.main", "workbench.cli.commands.upkeep"} <= arrows["tests.support.command"]
     assert "tests.support.command" in arrows["tests.cli.test_life"]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.project import structure
 from tests.project.structure import ROOT
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
@@ -56,11 +55,3 @@ def test_the_way_of_each_has_at_most_eight_stations(way: str) -> None:
     stations = re.findall(r"^\d+\. ", section, flags=re.MULTILINE)
 
     assert 4 <= len(stations) <= 8
-
-
-def test_the_picture_of_the_packages_is_current() -> None:
-    tree = structure.modules()
-    shown = re.search(r"<!-- picture -->\n```text\n(.*?)```", ARCHITECTURE.read_text(), re.DOTALL)
-
-    assert shown is not None
-    assert shown[1] == structure.picture(tree, structure.imports(tree))

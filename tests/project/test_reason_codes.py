@@ -17,7 +17,7 @@ TABLE = "workbench.job"
 def codes_in_the_product() -> dict[str, str]:
     """Return each code that stands as a text in a module, with one such module."""
     found = {}
-    for name, module in structure.modules().items():
+    for name, module in structure.modules(having=r"[CS]\d{3}").items():
         for node in ast.walk(module.tree) if name != TABLE else ():
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.update(dict.fromkeys(re.findall(r"^[CS]\d{3}$", node.value), name))

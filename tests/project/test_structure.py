@@ -6,12 +6,13 @@ A figure that got better fails, too, until it is written down here: so it stays 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.project import structure
-from tests.project.structure import Module
+from tests.project.structure import ROOT, Module
 
 FILES_A_FOLDER = 24
 ONE_IMPORTER_MODULES = 144
@@ -85,6 +86,14 @@ def test_circles_are_found() -> None:
     assert structure.circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [("a", "b", "c")]
 
 
+def test_the_picture_of_the_packages_is_current(tree: dict[str, Module], arrows: dict[str, set[str]]) -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    shown = re.search(r"<!-- picture -->\n```text\n(.*?)```", page, re.DOTALL)
+
+    assert shown is not None
+    assert shown[1] == structure.picture(tree, arrows)
+
+
 def test_an_import_inside_a_function_keeps_something_from_being_loaded(tree: dict[str, Module]) -> None:
     """Where the file's other imports load the module anyway, the import belongs at its top."""
     _, useless = structure.lazy_imports(tree)
@@ -94,7 +103,7 @@ def test_an_import_inside_a_function_keeps_something_from_being_loaded(tree: dic
 
 def test_helpers_of_tests_come_from_modules_that_say_what_they_are() -> None:
     """A ``conftest`` has fixtures and hooks; what is imported lies in ``tests.support`` or in a module beside it."""
-    tests = structure.modules(tops=("tests",))
+    tests = structure.modules(tops=("tests",), having="conftest")
     found = [
         name
         for name, module in tests.items()

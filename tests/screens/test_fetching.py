@@ -67,7 +67,9 @@ async def go_to(shown: Shown, listed: FilesTab, name: str) -> None:
 
 
 @journey
-async def test_files_are_read_and_copied_here(done: Home, clean_environment: Path) -> None:
+async def test_files_are_read_copied_and_downloaded_and_what_cannot_be_is_reported(
+    done: Home, clean_environment: Path
+) -> None:
     async with opened(done, (120, 40), job="leaves", clock=now_us) as shown:
         listed = await files(shown)
         assert listed.files[0].is_checkpoint and listed.files[0].step == 7
@@ -88,32 +90,22 @@ async def test_files_are_read_and_copied_here(done: Home, clean_environment: Pat
         await shown.press("enter")
         await shown.until(lambda: (clean_environment / "copy.bin").is_file())
         await shown.until_shown("copied to")
-    assert (clean_environment / "copy.bin").read_bytes() == bytes(1000)
+        assert (clean_environment / "copy.bin").read_bytes() == bytes(1000)
 
-
-@journey
-async def test_all_results_are_downloaded_and_what_cannot_be_is_reported(
-    done: Home, clean_environment: Path
-) -> None:
-    async with opened(done, (120, 40), job="leaves", clock=now_us) as shown:
-        await shown.until_shown("1 overview", "leaves")
-        for key in ("ctrl+s", "r"):
-            await shown.press(key)
-        await shown.until(lambda: isinstance(shown.app.focused, Input))
-        assert "leaves-" in shown.app.screen.query_one(Input).value
-        shown.app.screen.query_one(Input).value = str(clean_environment / "out")
-        await shown.press("enter")
-        await shown.until_shown("downloaded results to")
-        await shown.press("ctrl+s", "r")
-        await shown.until(lambda: isinstance(shown.app.focused, Input))
-        shown.app.screen.query_one(Input).value = str(clean_environment / "out")
-        await shown.press("enter")
-        await shown.until_shown("failed", "already exists", "--force")
+        for end in ("downloaded results to", "already exists"):
+            await shown.press("ctrl+s", "r")
+            await shown.until(lambda: isinstance(shown.app.focused, Input))
+            line = shown.app.screen.query_one(Input)
+            assert "leaves-" in line.value
+            line.value = str(clean_environment / "out")
+            await shown.press("enter")
+            await shown.until_shown(end)
+        await shown.until_shown("failed", "--force")
     assert (clean_environment / "out" / "results" / "notes.txt").is_file()
 
 
 @journey
-async def test_the_native_plan_stands_below_the_configuration(done: Home) -> None:
+async def test_the_native_plan_is_read_a_note_written_and_any_command_given(done: Home) -> None:
     async with opened(done, (160, 60), job="leaves", clock=now_us) as shown:
         await shown.until_shown("1 overview", "leaves")
         await shown.press("5")
@@ -123,24 +115,12 @@ async def test_the_native_plan_stands_below_the_configuration(done: Home) -> Non
         await shown.until_shown("}")
         assert json.dumps("python")[1:-1] in shown.text()
 
-
-@journey
-async def test_a_note_is_written(done: Home) -> None:
-    async with opened(done, (120, 40), job="leaves", clock=now_us) as shown:
-        await shown.until_shown("1 overview", "leaves")
-        await shown.press("N")
+        await shown.press("1", "N")
         await shown.until(lambda: isinstance(shown.app.focused, Input))
         await shown.type("try a lower rate")
         await shown.press("enter")
         await shown.until_shown("note           try a lower rate")
-    with Store.open(done) as store:
-        assert resolve(store, "leaves").note == "try a lower rate"
 
-
-@journey
-async def test_any_command_is_given_from_the_command_line(done: Home) -> None:
-    async with opened(done, (120, 40), job="leaves", clock=now_us) as shown:
-        await shown.until_shown("1 overview", "leaves")
         await shown.press("colon")
         await shown.until(lambda: isinstance(shown.app.focused, Input))
         await shown.type("fabric tag @ best")
@@ -148,6 +128,8 @@ async def test_any_command_is_given_from_the_command_line(done: Home) -> None:
         await shown.until(lambda: isinstance(shown.app.screen, TextView))
         await shown.press("escape")
         await shown.until_shown("tags           best")
+    with Store.open(done) as store:
+        assert resolve(store, "leaves").note == "try a lower rate"
 
 
 @journey

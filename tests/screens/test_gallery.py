@@ -6,6 +6,7 @@ import html
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,9 @@ SEEN = {
     "palette": ("find a command",),
 }
 """Every page, and what is on it."""
+ALL_PAGES = pytest.mark.soak(
+    "all pages; the gate draws a page of each kind, and looks at every page itself (test_pictures.py)"
+)
 
 
 def draw(folder: Path, *args: str) -> None:
@@ -55,20 +59,30 @@ def words_of(file: Path) -> str:
 @pytest.mark.timeout(patience(600))
 @pytest.mark.parametrize(
     "size",
-    [
-        "120x40",
-        *(pytest.param(size, marks=pytest.mark.soak("other sizes; the gate draws all pages at 120x40"))
-          for size in ("80x24", "200x60")),
-    ],
-)  # fmt: skip
+    [pytest.param(size, marks=ALL_PAGES) for size in ("120x40", "80x24", "200x60")],
+)
 def test_every_page_is_drawn(tmp_path: Path, size: str) -> None:
     draw(tmp_path, "--size", size, "--theme", "dark")
 
     assert (tmp_path / "tour.svg").read_text().count('class="frame"') == 10
     drawn = {file.stem: words_of(file) for file in (tmp_path / f"{size}-dark").iterdir()}
     assert set(drawn) == set(SEEN)
-    missing = {name: [part for part in parts if part not in drawn[name]] for name, parts in SEEN.items()}
-    assert {name: parts for name, parts in missing.items() if parts} == {}
+    assert missing_of(drawn) == {}
+
+
+def test_pages_of_each_kind_are_drawn(tmp_path: Path) -> None:
+    pages = ("jobs-filtered", "files", "compare-values", "search", "queue", "form-sweep")
+    draw(tmp_path, *pages, "--size", "120x40", "--theme", "dark")
+
+    drawn = {file.stem: words_of(file) for file in (tmp_path / "120x40-dark").iterdir()}
+    assert set(drawn) == set(pages)
+    assert missing_of(drawn) == {}
+
+
+def missing_of(drawn: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the words that must be on a page and are not, by page."""
+    missing = {name: [part for part in SEEN[name] if part not in words] for name, words in drawn.items()}
+    return {name: parts for name, parts in missing.items() if parts}
 
 
 def test_every_page_is_kept_at_every_size_dark_and_light() -> None:

@@ -188,8 +188,9 @@ async def test_a_last_line_without_a_newline_is_filtered_too(
 @pytest.mark.parametrize("key", ["backslash", "slash"])
 @journey
 async def test_an_expression_that_runs_on_is_given_up_and_keys_are_taken_meanwhile(
-    home: Home, job: JobRow, output: seeding.JournalWriter, key: str
+    home: Home, job: JobRow, output: seeding.JournalWriter, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("workbench.expression.SECONDS_MAX", 0.5)
     output.write(b"loss step " * 800 + b"\n" + numbered(2, 30))
     async with opened(home, job=job.id, size=(120, 24)) as shown:
         await open_log(shown, "line 30")

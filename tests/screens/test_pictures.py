@@ -51,12 +51,24 @@ two_sizes_alike = pytest.mark.parametrize(
         SIZES[0],
         pytest.param(
             SIZES[1],
-            marks=pytest.mark.soak("a size more; the gate shows it at 80x24, and the same pages at both"),
+            marks=pytest.mark.soak(
+                "a size more; the gate shows it at 80x24, and the pages of three jobs at every size"
+            ),
         ),
     ],
     ids=SIZE_NAMES.get,
 )
-two_sizes = pytest.mark.parametrize("size", SIZES[:2], ids=SIZE_NAMES.get)
+smallest_and_largest = pytest.mark.parametrize(
+    "size",
+    [
+        SIZES[0],
+        pytest.param(
+            SIZES[1], marks=pytest.mark.soak("a size between; the gate shows it at 80x24 and at 200x60")
+        ),
+        SIZES[2],
+    ],
+    ids=SIZE_NAMES.get,
+)
 Steps = Callable[[Walk], Awaitable[None]]
 Same = Callable[..., None]
 Rows = list[JobRow]
@@ -226,7 +238,7 @@ def test_five_thousand_runs(home: Home, size: tuple[int, int], same: Same) -> No
     same("many", size, steps)
 
 
-@sizes
+@smallest_and_largest
 def test_a_search_and_its_trials(home: Home, size: tuple[int, int], same: Same) -> None:
     with Store.open(home) as store:
         seeding.search(store)
@@ -299,7 +311,7 @@ def test_a_backend_that_cannot_be_reached(home: Home, size: tuple[int, int], sam
     same("unreachable", size, steps, unreachable=True)
 
 
-@sizes
+@sizes_alike
 def test_what_a_job_on_two_gpus_uses(home: Home, size: tuple[int, int], same: Same) -> None:
     with Store.open(home) as store:
         row = seeding.add_job(store, 1, "resnet", gpus=2, cpus=4.0, memory_bytes=32 << 30)
@@ -318,7 +330,7 @@ def test_what_a_job_on_two_gpus_uses(home: Home, size: tuple[int, int], same: Sa
     same("usage", size, steps)
 
 
-@two_sizes
+@two_sizes_alike
 def test_windows_and_lines_over_the_runs(rows: Rows, size: tuple[int, int], same: Same) -> None:
     async def steps(walk: Walk) -> None:
         shown = walk.shown
@@ -394,7 +406,7 @@ def test_what_is_done_in_the_background(
         go_on.set()
 
 
-@two_sizes
+@two_sizes_alike
 def test_a_log_in_all_its_views(rows: Rows, size: tuple[int, int], same: Same) -> None:
     async def steps(walk: Walk) -> None:
         shown = walk.shown
@@ -443,7 +455,7 @@ def test_a_log_in_all_its_views(rows: Rows, size: tuple[int, int], same: Same) -
     same("log", size, steps)
 
 
-@two_sizes
+@two_sizes_alike
 def test_charts_in_all_their_views(rows: Rows, size: tuple[int, int], same: Same) -> None:
     async def steps(walk: Walk) -> None:
         shown = walk.shown
@@ -467,7 +479,7 @@ def test_charts_in_all_their_views(rows: Rows, size: tuple[int, int], same: Same
     same("charts", size, steps)
 
 
-@two_sizes
+@two_sizes_alike
 def test_the_form_and_the_help_of_every_screen(rows: Rows, size: tuple[int, int], same: Same) -> None:
     async def steps(walk: Walk) -> None:
         shown = walk.shown

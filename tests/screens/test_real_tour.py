@@ -63,7 +63,17 @@ def real(clean_environment: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -
     end_everything(home)
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 60)])
+@pytest.mark.parametrize(
+    ("width", "height"),
+    [
+        (80, 24),
+        pytest.param(
+            200,
+            60,
+            marks=pytest.mark.soak("another size; the gate has it at 80x24, and pages at 200x60 drawn"),
+        ),
+    ],
+)
 def test_every_screen_is_reached_with_real_jobs(real: Terminal, width: int, height: int) -> None:
     real.start(width, height)
     real.until_shown("1 overview", "endless", "● processing", "train/loss")  # the newest running job

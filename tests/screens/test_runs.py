@@ -107,38 +107,43 @@ def typed_line(shown: Shown) -> str:
     return focused.value if isinstance(focused, Input) else ""
 
 
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [
-        ("na", ["name:"]),
-        ("sta", ["state:", "state:queued", "state:running"]),
-        ("state:f", ["state:failed"]),
-        ("loss<0.3 !sta", ["loss<0.3 !state:"]),
-        ("(is:", ["(is:problem", "(is:open"]),
-        ("backend:l", ["backend:local"]),
-        ("tag:ba", ["tag:baseline"]),
-        ("runner:p", ["runner:process"]),
-        ("owner:a", ["owner:ada"]),
-        ("accu", ["accuracy"]),
-        ("Sub", ["submitted"]),
-    ],
+COMPLETED = (
+    ("na", ["name:"]),
+    ("sta", ["state:", "state:queued", "state:running"]),
+    ("state:f", ["state:failed"]),
+    ("loss<0.3 !sta", ["loss<0.3 !state:"]),
+    ("(is:", ["(is:problem", "(is:open"]),
+    ("backend:l", ["backend:local"]),
+    ("tag:ba", ["tag:baseline"]),
+    ("runner:p", ["runner:process"]),
+    ("owner:a", ["owner:ada"]),
+    ("accu", ["accuracy"]),
+    ("Sub", ["submitted"]),
 )
+"""What is typed into the line of a filter, and what tab makes of it, one key after the other."""
+
+
 @journey
-async def test_tab_completes_the_last_term_of_a_filter_and_goes_on_through_what_fits(
-    three: Home, typed: str, offered: list[str]
-) -> None:
+async def test_tab_completes_the_last_term_of_a_filter_and_goes_on_through_what_fits(three: Home) -> None:
     async with opened(three, (120, 40)) as shown:
         await shown.until_shown("mnist-baseline")
         screen = shown.app.screen
         assert isinstance(screen, JobsScreen)
-        await shown.press("slash")
-        await shown.until(lambda: screen._filter_words)
-        await shown.type(typed)
-        await shown.until(lambda: typed_line(shown) == typed)
-        await shown.until_shown(typed[:-1] + offered[0][len(typed) - 1 :])  # proposed behind what is typed
-        for line in offered:
-            await shown.press("tab")
-            await shown.until(lambda: typed_line(shown) == line)  # noqa: B023 - it is waited for here
+        for typed, offered in COMPLETED:
+            await shown.press("slash")
+            await shown.until(lambda: screen._filter_words and isinstance(shown.app.focused, Input))
+            assert typed_line(shown) == ""
+            await shown.type(typed)
+            await shown.until(lambda: typed_line(shown) == typed)  # noqa: B023 - it is waited for here
+            await shown.until_shown(
+                typed[:-1] + offered[0][len(typed) - 1 :]
+            )  # proposed behind what is typed
+            for line in offered:
+                await shown.press("tab")
+                await shown.until(lambda: typed_line(shown) == line)  # noqa: B023
+            await shown.press("escape")
+            await shown.until(lambda: not isinstance(shown.app.focused, Input))
+            await shown.until_shown("3 jobs")
 
 
 @journey

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.gate.lanes import examples
 from workbench.errors import PatternTooSlow, UsageError
 from workbench.logs.grep import Pattern, select, whole_blocks
 from workbench.store.db.errors import store_failure
@@ -38,7 +39,7 @@ lines = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(lines, st.sampled_from(PATTERNS), st.booleans(), st.booleans())
 def test_blocks_give_the_lines_that_match_one_by_one(
     found: list[bytes], text: str, end: bool, invert: bool

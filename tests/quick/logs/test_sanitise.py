@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.gate.lanes import examples
 from workbench.logs.sanitise import Sanitiser, plain, sanitise
 
 SGR = re.compile(r"\x1b\[[0-9;:]*m")
@@ -26,7 +27,7 @@ nasty = st.lists(
 ).map("".join)  # fmt: skip
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(nasty)
 @example("\x1b\x1b[0m")
 @example("\x1b[\x1b[31m2J")
@@ -37,7 +38,7 @@ def test_only_text_newlines_tabs_and_colours_are_left(text: str) -> None:
     assert HARMFUL.search(SGR.sub("", sanitise(text, returns=True)).replace("\r", "")) is None
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(nasty, st.lists(st.integers(0, 60), max_size=6), st.booleans())
 def test_pieces_are_as_harmless_as_the_whole(text: str, cuts: list[int], returns: bool) -> None:
     data = text.encode("utf-8", "replace")
@@ -58,7 +59,7 @@ def test_any_bytes_are_made_harmless(data: bytes) -> None:
     assert HARMFUL.search(SGR.sub("", output)) is None
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs", "Zl", "Zp"])))
 def test_plain_text_stays_as_it_is(text: str) -> None:
     assert sanitise(text) == text

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from runners.shared.unsupported import not_built
+from tests.gate.lanes import examples
 from workbench.errors import FabricError
 from workbench.manifest import load_text
 from workbench.manifest.keys.containers import KeyTable
@@ -24,7 +25,7 @@ from workbench.manifest.keys.store_keys import CONNECTION, DATA_STORE, STORE_TYP
 from workbench.spec import FRAMEWORKS, spec_from_json, spec_to_json
 
 # Read when the tests are collected: a test itself sees a clean environment.
-FILES = int(os.environ.get("FABRIC_GENERATED_MANIFESTS") or 300)
+FILES = int(os.environ.get("FABRIC_GENERATED_MANIFESTS") or examples(600))
 # What one file costs is measured elsewhere; here a busy machine must not fail the test.
 MANY = settings(max_examples=-(-FILES // 3), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.gate.lanes import examples
 from workbench.metrics.chart_buckets import Axis, buckets
 from workbench.metrics.columns import SeriesPoints
 from workbench.metrics.rollup import SPAN, levels_of, roll_up
@@ -70,7 +71,7 @@ values = st.one_of(st.none(), st.floats(allow_nan=False), st.integers(-3, 3).map
 unordered = st.tuples(st.one_of(st.none(), st.integers(-50, 50)), st.integers(0, 99), values)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.lists(unordered, max_size=80), max_size=8))
 def test_every_level_holds_what_its_points_give(batches: list[list[Row]]) -> None:
     rows = list(enumerate([row for batch in batches for row in batch], 1))
@@ -103,7 +104,7 @@ def check_cover(found: Sequence[Bucket], rows: Sequence[tuple[int, Row]], wanted
     assert len(found) <= max(2, wanted) + gaps
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.lists(unordered, max_size=200), max_size=6), st.integers(1, 30))
 def test_a_chart_of_all_covers_every_point_once(batches: list[list[Row]], width: int) -> None:
     rows = list(enumerate([row for batch in batches for row in batch], 1))
@@ -130,7 +131,7 @@ def growing(draw: st.DrawFn) -> list[Row]:
     return rows
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     growing(), st.integers(1, 20), st.sampled_from(["step", "time"]),
     st.one_of(st.none(), st.integers(-10, 4000)), st.one_of(st.none(), st.integers(-10, 4000)),

@@ -24,6 +24,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from tests.gate.lanes import examples
 from tests.learner import event_files as tf
 from tests.learner.collecting import Rig, context
 from tests.quick.metrics.programs import Life, Program, lived, tells_its_course
@@ -51,7 +52,7 @@ from workbench.store.queries.job_list import metric_values
 from workbench.store.queries.metric_values import MetricName
 from workbench.store.queries.sql_console import open_views
 
-EXAMPLES = int(os.environ.get("FABRIC_GENERATED_METRICS") or 30)
+EXAMPLES = int(os.environ.get("FABRIC_GENERATED_METRICS") or examples(60))
 START_SECONDS = 1_700_000_000
 NAMES = ("loss", "Loss/val", "ää ü", "half\ud800", "esc\x1b[31m", "two\nlines", "nul\0", 'a,b"c')
 GROUPS = ("", "train", "te\rst")

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.gate.lanes import examples
 from tests.quick.metrics.writing import Records
 from tests.support.disks import fill, small_disk
 from tests.support.stored_jobs import add_job
@@ -555,7 +556,7 @@ ODD_LINES = st.binary(max_size=40) | st.builds(lambda one: json.dumps(one).encod
 
 
 @settings(
-    max_examples=200,
+    max_examples=examples(200),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
