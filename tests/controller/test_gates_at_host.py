@@ -30,12 +30,6 @@ ALL = 1000.0
 """More CPUs than any machine has: a job that asks for them gets all, alone."""
 
 
-@pytest.fixture
-def ground(own_ground: Ground) -> Ground:
-    """A home of the test's own: its waiter is known by the home's name."""
-    return own_ground
-
-
 def first(ground: Ground, end: Path, then: str = "true", **keys: object) -> str:
     """Start a job that runs until its end is asked for."""
     job_id = ground.submit(f"{NAP}echo ready; while [ ! -e {end} ]; do nap 0.05; done; {then}", **keys)
@@ -385,7 +379,8 @@ def test_a_job_that_could_start_is_started_by_its_host_where_what_waits_there_wa
     assert ground.row(b).state is State.QUEUED
 
 
-def test_a_job_that_waits_for_nothing_meets_no_waiter(ground: Ground) -> None:
+def test_a_job_that_waits_for_nothing_meets_no_waiter(own_ground: Ground) -> None:
+    ground = own_ground  # a waiter is known by the name of its home
     job_id = ground.submit("true", cpus=1)
     ground.ends(job_id)
 
@@ -449,7 +444,8 @@ def test_a_killed_waiter_loses_no_gate(ground: Ground, end: Path, order: Path) -
     assert order.read_text().split() == ["a", "b"]
 
 
-def test_an_older_waiter_leaves_such_a_job_with_the_controller(ground: Ground, end: Path) -> None:
+def test_an_older_waiter_leaves_such_a_job_with_the_controller(own_ground: Ground, end: Path) -> None:
+    ground = own_ground  # a waiter is known by the name of its home
     a = first(ground, end)
     with OlderWaiter(ground.uuid) as older:
         b = ground.submit("echo ran", after=(f"{a}:completed",))

@@ -35,12 +35,6 @@ from workbench.store.db.rows import JobRow, TargetRef
 from workbench.store.queries.jobs import transitions
 
 
-@pytest.fixture
-def ground(own_ground: Ground) -> Ground:
-    """A home of the test's own: its waiter is known by the home's name."""
-    return own_ground
-
-
 def fails_until(order: Path, attempt: int) -> str:
     """Return a command that notes its attempt, and fails in each one before this."""
     return f"n=${{FABRIC_LEARNER%/1}}; n=${{n##*/}}; echo $n | tee -a {order}; [ $n -ge {attempt} ]"
@@ -256,8 +250,9 @@ def test_what_comes_after_it_waits_for_its_last_attempt_while_no_controller_is_t
 
 
 def test_where_the_waiter_does_not_take_it_the_controller_begins_the_next_attempt(
-    ground: Ground, end: Path, order: Path
+    own_ground: Ground, end: Path, order: Path
 ) -> None:
+    ground = own_ground  # a waiter is known by the name of its home
     job_id = first(ground, end, fails_until(order, 2), max_restarts=1)
     with OlderWaiter(ground.uuid) as older:
         end.touch()
@@ -314,9 +309,10 @@ def test_a_resume_while_it_waits_for_the_next_attempt_begins_that_at_once(
 
 
 def test_a_stop_during_the_hand_over_reaches_whatever_is_begun(
-    ground: Ground, end: Path, order: Path
+    own_ground: Ground, end: Path, order: Path
 ) -> None:
     """Its host has no controller then that could pass it on."""
+    ground = own_ground  # a waiter is known by the name of its home
     again = f"[ -e {order} ] && {{ echo again; exec sleep 600; }}; {noting(order, 'it')}; exit 3"
     job_id = first(ground, end, again, max_restarts=1)
     kill_controller(ground)

@@ -94,6 +94,10 @@ OF_PYTHON: Final = (
 PYTHONS: Final = "pythons"
 """The word with which this file forks for Pythons."""
 LOCALE: Final = ("LC_ALL", "LC_CTYPE", "LANG")
+LIBRARY_PATH: Final = "LD_LIBRARY_PATH"
+STAND_IN: Final = "libnvidia-ml.so.1"
+STAND_IN_FOLDER: Final = "fabric-test-nvml-"
+"""What the folder's name has in it that :func:`tests.stubs.nvml_library` makes."""
 UTF_8: Final = "C.UTF-8"
 """What Python takes, and sets as ``LC_CTYPE``, where no locale is named."""
 POSIX_SPAWN: Final = os.posix_spawn
@@ -108,8 +112,20 @@ _ENDED: Final = struct.Struct("=i")
 def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     """Return what is looked at only when a Python starts: variables of its own and of the loader, and the locale."""
     own = {name: value for name, value in environment.items() if name.startswith(("PYTHON", "LD_"))}
+    if stand_in(own):
+        del own[LIBRARY_PATH]
     locale = next((environment[name] for name in LOCALE if environment.get(name)), UTF_8)
     return {**own, "LC_ALL": locale}
+
+
+def stand_in(environment: Mapping[str, str]) -> str:
+    """Return the stub of NVIDIA's library where the loader is shown nothing else.
+
+    Who has loaded it by its path finds it by its name, as who has started with that variable does.
+    """
+    folder = environment.get(LIBRARY_PATH, "")
+    file = Path(folder, STAND_IN)
+    return str(file) if STAND_IN_FOLDER in folder and file.is_file() else ""
 
 
 class Forks:
@@ -444,6 +460,8 @@ def _become(request: dict[str, Any]) -> None:
     if not any(os.environ.get(name) for name in LOCALE):
         os.environ["LC_CTYPE"] = UTF_8
     time.tzset()
+    if library := stand_in(os.environ):
+        _kept.append(ctypes.CDLL(library))
     sys.argv[:] = request["argv"]
     sys.orig_argv[:] = [sys.executable, *request["argv"]]
 
