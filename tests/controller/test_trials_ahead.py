@@ -149,7 +149,7 @@ def test_a_search_runs_to_its_end_while_no_controller_is_there(ground: Ground, g
 
 
 def test_trials_are_those_of_a_search_that_creates_them_one_by_one(ground: Ground) -> None:
-    config = {**ONE_AT_ONCE, "max_trials": 3, "params": {"x": {"int": [1, 4]}}}
+    config = {**ONE_AT_ONCE, "max_trials": 6, "params": {"x": {"int": [1, 4]}}}
     invalid = "if x < 3:\n    report({'invalid_hp': 1}, group='searcher')\n    raise SystemExit\n"
     failed = "if x == 3:\n    raise SystemExit(3)\nreport(loss=x)\n"
     code = 'from fabric_learner import hparams, report\nx = hparams()["x"]\n' + invalid + failed
