@@ -413,7 +413,7 @@ def _be_python(request: dict[str, Any], streams: list[int], asks: socket.socket)
         code = end.code
     except BaseException:
         code = 1
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type] # an exception is being handled
+        sys.excepthook(*sys.exc_info())
     _end_python(code)
 
 
