@@ -19,7 +19,7 @@ from workbench.store.queries.jobs import open_jobs
 
 KILLS: Final = 20
 """How often the controller of a search is killed in the soak."""
-FEW_KILLS: Final = 4
+FEW_KILLS: Final = 3
 """How often in the gate."""
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.controllers import controller, kill, log_of
+from tests.support.naps import NAP
 from tests.support.real_jobs import Ground
 from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status, wake
@@ -79,7 +80,7 @@ def test_killed_while_it_stops_removes_or_restarts(
         note_harm(
             "controller killed as it " + ("restarts a job" if what == "resume" else f"does what {what} asks")
         )
-        job_id = ground.submit("echo x >> $RESULT_DIR/starts; echo ready; while :; do sleep 0.05; done")
+        job_id = ground.submit(NAP + "echo x >> $RESULT_DIR/starts; echo ready; while :; do nap 0.05; done")
         ground.prints(job_id, "ready")
         ground.ask(job_id, "halt" if what == "resume" else what)
         if what == "resume":

@@ -18,7 +18,8 @@ import pytest
 from tests.cli.jobs import add_job
 from tests.controller.bench import MEMORY, Bench
 from tests.quick.metrics.writing import Records
-from tests.support.controllers import controller, end_all, kill, log_of
+from tests.support.controllers import end_all, forked_controller, kill, log_of
+from tests.support.naps import NAP
 from tests.support.real_jobs import Ground
 from tests.support.waiting import patience, until
 from workbench.controller.client.connect import ensure_controller, status
@@ -165,6 +166,7 @@ ASHA: dict[str, Any] = {
     "max_concurrent": 1,
     "params": {"x": {"int": [1, 1000]}},
 }
+FEW: dict[str, Any] = {**ASHA, "max_trials": 4}
 PROMOTION: dict[str, Any] = {**ASHA, "variant": "promotion"}
 PBT: dict[str, Any] = {
     "method": "pbt",
@@ -207,7 +209,7 @@ def pace(seconds: float, paced_at: Sequence[int] = ()) -> str:
 
 
 def python(code: str) -> str:
-    return f"{shlex.quote(sys.executable)} -c {shlex.quote(code)}"
+    return f"{shlex.quote(sys.executable)} -S -c {shlex.quote(code)}"
 
 
 DELETION = {"do": "delete", "who": "me@here", "state": "STOPPING", "reason": "is being deleted by me@here"}
@@ -358,8 +360,7 @@ def killed_at_random(home: Home, kills: int, draw: random.Random) -> None:
     """Kill a home's controller so many times, each time at a random instant, and leave one running."""
     for _ in range(kills):
         there = status(home)
-        pid = controller(home).pid if there is None else there.pid
-        kill_later(pid, draw.uniform(0.1, 0.7))
+        kill_later(forked_controller(home) if there is None else there.pid, draw.uniform(0.1, 0.7))
     ensure_controller(home)
 
 
@@ -434,13 +435,13 @@ def test_a_search_tries_no_more_at_once_than_it_may(ground: Ground) -> None:
 
 def test_a_backend_that_is_cut_off_keeps_its_own_trials_only(ground: Ground) -> None:
     gone = TargetRef("gone", "ssh", "process", "ssh://nobody@127.0.0.1:1", {})
-    config = {**RANDOM, "max_trials": 8, "max_concurrent": 4}
+    config = {**RANDOM, "max_trials": 6, "max_concurrent": 4}
     experiment_id = search(ground, config, train(seconds=0.05), targets=[ground.target, gone])
 
     def have_ended() -> list[str]:
         return [str(one.backend) for one in trials(ground.store, experiment_id) if one.state == "COMPLETED"]
 
-    until(lambda: len(have_ended()) == 6, lambda: f"{trials(ground.store, experiment_id)}", seconds=60)
+    until(lambda: len(have_ended()) == 4, lambda: f"{trials(ground.store, experiment_id)}", seconds=60)
     assert set(have_ended()) == {ground.target.backend}
     open_ones = [one for one in trials(ground.store, experiment_id) if one.state == "QUEUED"]
     assert [one.backend for one in open_ones] == ["gone", "gone"]
@@ -451,7 +452,7 @@ def test_a_backend_that_is_cut_off_keeps_its_own_trials_only(ground: Ground) -> 
 @pytest.mark.chaos
 def test_a_controller_that_is_killed_changes_nothing_of_a_search(home: Home, kills: int) -> None:
     decisions = []
-    for ground, experiment_id in searched_twice(home, ASHA, train(seconds=0.03), seed=3, most=kills):
+    for ground, experiment_id in searched_twice(home, FEW, train(seconds=0.03), seed=3, most=kills):
         found = trials(ground.store, experiment_id)
         jobs = [row.id for row in list_jobs(ground.store) if row.parent == experiment_id]
         assert sorted(jobs) == sorted(one.job_id for one in found)
@@ -495,8 +496,10 @@ def test_a_trial_that_is_promoted_goes_on_from_its_checkpoint(ground: Ground) ->
 @pytest.mark.chaos
 def test_a_controller_that_is_killed_changes_nothing_of_promotions(home: Home, kills: int) -> None:
     decisions = []
-    for ground, experiment_id in searched_twice(home, PROMOTION, staged(9, 0.03), seed=11, most=kills):
-        assert states(ground, experiment_id) == ["STOPPED"] * 6
+    for ground, experiment_id in searched_twice(
+        home, {**FEW, "variant": "promotion"}, staged(9, 0.03), seed=11, most=kills
+    ):
+        assert states(ground, experiment_id) == ["STOPPED"] * 4
         decisions.append(decided(ground, experiment_id))
 
     assert decisions[0] == decisions[1]
@@ -631,7 +634,7 @@ def test_a_metric_that_a_validation_lacks_is_missed_until_it_comes(
     own_ground: Ground, tmp_path: Path, name: str
 ) -> None:
     ground, config = own_ground, {**RANDOM, "max_trials": 1}
-    command = before_validation(tmp_path / "go", f"{{'{name}': 1}}", "report(loss=3); exit(3)")
+    command = before_validation(tmp_path / "go", f"{{'{name}': 1}}", "report(loss=3); raise SystemExit(3)")
     experiment_id = search(ground, config, command)
     missed = f"the metric 'loss' has not been reported; there are {name}"
     noted(ground, experiment_id, missed)
@@ -714,7 +717,7 @@ def test_a_time_metric_that_is_not_reported_ends_the_search(ground: Ground) -> N
 
 def test_steps_of_reports_are_a_time_metric_of_their_own(ground: Ground) -> None:
     command = train("loss=x / epoch, step=epoch", paced_at=(3,))
-    experiment_id = search(ground, {**ASHA, "time_metric": "step"}, command)
+    experiment_id = search(ground, {**ASHA, "time_metric": "step", "max_trials": 4}, command)
 
     assert ended(ground, experiment_id).state == "COMPLETED"
     reported = [event for event in events_of(ground.home, experiment_id) if event["do"] == "report"]
@@ -742,7 +745,8 @@ def test_a_search_whose_trials_all_fail_has_failed(ground: Ground) -> None:
 
 def test_what_is_no_number_is_the_worst(ground: Ground) -> None:
     values = "loss=float('nan') if x > 200 else x, epoch=epoch"
-    experiment_id = search(ground, {**ASHA, "max_concurrent": 2}, train(values, paced_at=(3,)))
+    config = {**ASHA, "max_concurrent": 2, "max_trials": 4}
+    experiment_id = search(ground, config, train(values, paced_at=(3,)))
 
     assert ended(ground, experiment_id).state == "COMPLETED"
     assert any(one.last is None for one in trials(ground.store, experiment_id))
@@ -837,30 +841,32 @@ CUTS = [
 ]
 
 
-@pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("is_rebuilt", [False, True])
-def test_a_deletion_that_is_cut_off_goes_on(
-    own_ground: Ground, cut: Callable[[Ground, str], None], is_rebuilt: bool
-) -> None:
+def test_a_deletion_that_is_cut_off_goes_on(own_ground: Ground, is_rebuilt: bool) -> None:
     ground = own_ground
-    experiment_id = search(ground, {**RANDOM, "max_trials": 2}, train())
-    assert ended(ground, experiment_id).state == "COMPLETED"
-    jobs = [one.job_id for one in trials(ground.store, experiment_id)]
+    cuts = {search(ground, {**RANDOM, "max_trials": 2}, "true"): cut for cut in CUTS}
+    for experiment_id in cuts:
+        assert ended(ground, experiment_id).state == "COMPLETED"
+    jobs = {each: [one.job_id for one in trials(ground.store, each)] for each in cuts}
+    assert all(len(each) == 2 for each in jobs.values())
     end_all(ground.home)
 
-    cut(ground, experiment_id)
+    for experiment_id, cut in cuts.items():
+        cut(ground, experiment_id)
     if is_rebuilt:
         rebuild(ground.home, ingest=ingest)
         ground.store.close()
         ground.store = Store.open(ground.home)
     ensure_controller(ground.home)
 
-    until_gone(ground, experiment_id, jobs)
+    for experiment_id, of_it in jobs.items():
+        until_gone(ground, experiment_id, of_it)
     end_all(ground.home)
     rebuild(ground.home, ingest=ingest)
     ground.store.close()
     ground.store = Store.open(ground.home)
-    assert is_gone(ground, experiment_id, jobs)
+    there = [cut.__name__ for each, cut in cuts.items() if not is_gone(ground, each, jobs[each])]
+    assert not there
 
 
 def test_a_search_whose_file_is_damaged_holds_up_no_other_one(own_ground: Ground) -> None:
@@ -1030,7 +1036,7 @@ def test_trials_that_wait_get_the_priority_that_their_search_is_given(
     own_ground: Ground, tmp_path: Path
 ) -> None:
     ground = own_ground
-    experiment_id, jobs = search_ahead(ground, f"until [ -e {tmp_path}/go ]; do sleep 0.05; done")
+    experiment_id, jobs = search_ahead(ground, f"{NAP}until [ -e {tmp_path}/go ]; do nap 0.05; done")
 
     searches = [row_of(ground, experiment_id)]
     asked = change(ground.store, [], QueueChange(70), searches=searches, origin="cli")
@@ -1082,10 +1088,10 @@ def test_a_controller_that_is_killed_while_a_search_is_paused_and_resumed_loses_
     experiment_id = search(ground, RANDOM, going_on(tmp_path / "go"))
     reports_something(ground, experiment_id)
 
-    for turn in range(6):
+    for turn in range(4):
         there = status(ground.home)
         steers(ground, experiment_id, *(("resume", "RUNNING") if turn % 2 else ("pause", "PAUSED")))
-        kill_later(controller(ground.home).pid if there is None else there.pid, draw.uniform(0.0, 0.4))
+        kill_later(forked_controller(ground.home) if there is None else there.pid, draw.uniform(0.0, 0.4))
         note_harm("controller killed as a search is paused or resumed")
     (tmp_path / "go").touch()
     ensure_controller(ground.home)
@@ -1171,17 +1177,17 @@ def test_a_search_that_was_killed_goes_on_from_its_checkpoints(own_ground: Groun
 
 
 def test_no_more_trials_go_on_at_once_than_may_and_further_ones_begin(ground: Ground) -> None:
-    experiment_id = search(ground, {**RANDOM, "max_trials": 5}, failing_once(0.0, 0.05))
+    experiment_id = search(ground, {**RANDOM, "max_trials": 3}, failing_once(0.0, 0.05))
     assert ended(ground, experiment_id).state == "FAILED"
 
-    continues(ground, experiment_id, {**RANDOM, "max_trials": 6})
+    continues(ground, experiment_id, {**RANDOM, "max_trials": 4})
 
     assert ended(ground, experiment_id).state == "COMPLETED"
     found = trials(ground.store, experiment_id)
-    # The sixth fails in its first attempt, as the others did.
-    assert [one.state for one in found] == ["COMPLETED"] * 5 + ["FAILED"]
-    assert [ground.row(one.job_id).attempt for one in found] == [2] * 5 + [1]
-    spans = [tuple(map(float, ground.output(one.job_id, attempt=2).split())) for one in found[:5]]
+    # The fourth fails in its first attempt, as the others did.
+    assert [one.state for one in found] == ["COMPLETED"] * 3 + ["FAILED"]
+    assert [ground.row(one.job_id).attempt for one in found] == [2] * 3 + [1]
+    spans = [tuple(map(float, ground.output(one.job_id, attempt=2).split())) for one in found[:3]]
     at_once = [sum(begin <= at < end for begin, end in spans) for at, _ in spans]
     assert max(at_once) <= 2
 
@@ -1198,11 +1204,11 @@ def test_a_controller_that_is_killed_changes_nothing_of_a_search_that_goes_on(ho
         failed = [one for one in trials(ground.store, experiment_id) if one.state == "FAILED"]
         assert 0 < len(failed) < 4
         end_all(home)
-        continues(ground, experiment_id, {**config, "max_trials": 6}, wakes=False)
+        continues(ground, experiment_id, {**config, "max_trials": 5}, wakes=False)
         killed_at_random(home, most, draw)
         assert ended(ground, experiment_id).state == "COMPLETED"
         found = trials(ground.store, experiment_id)
-        assert len(found) == 6
+        assert len(found) == 5
         again = {one.trial: ground.row(one.job_id).attempt for one in found}
         assert [trial for trial, attempt in again.items() if attempt == 2] == [one.trial for one in failed]
         went_on = [event["trials"] for event in events_of(home, experiment_id) if event["do"] == "continued"]
@@ -1271,18 +1277,18 @@ def test_a_lost_database_is_made_again_with_its_searches(own_ground: Ground) -> 
 def test_each_trial_of_determined_begins_with_the_best_that_those_before_it_have_reported(
     ground: Ground, goal: str, config: str, best: Callable[[Sequence[float]], float] | None
 ) -> None:
-    keys = {**RANDOM, "metric": "validation/loss", "goal": goal, "max_concurrent": 1}
+    keys = {**RANDOM, "metric": "validation/loss", "goal": goal, "max_concurrent": 1, "max_trials": 2}
     command = python(SAYS_BEST.replace("{CODE}", "0"))
     experiment_id = search(ground, keys, command, env={"DET_EXPERIMENT_CONFIG": config})
     assert ended(ground, experiment_id).state == "COMPLETED"
 
-    continues(ground, experiment_id, {**keys, "max_trials": 5})
+    continues(ground, experiment_id, {**keys, "max_trials": 3})
 
     assert ended(ground, experiment_id).state == "COMPLETED"
     found = trials(ground.store, experiment_id)
     values = [one.hparams["x"] for one in found]
     known = [best(values[:number]) if best and number else None for number in range(len(found))]
-    assert len(found) == 5
+    assert len(found) == 3
     assert [ground.output(one.job_id).strip() for one in found] == [str(each) for each in known]
 
 
@@ -1355,9 +1361,9 @@ def test_no_trial_begins_once_the_pause_of_its_search_is_written_down(
 def test_a_search_whose_trials_are_all_invalid_gives_up(
     real_bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.controller.loop.experiments.INVALID_IN_A_ROW_MAX", 12)
+    monkeypatch.setattr("workbench.controller.loop.experiments.INVALID_IN_A_ROW_MAX", 5)
     ground = Ground(real_bench.home)
-    config = {**RANDOM, "max_concurrent": 8, "max_trials": 8}
+    config = {**RANDOM, "max_concurrent": 3, "max_trials": 3}
     code = "from fabric_learner import report\nreport({'invalid_hp': 1}, group='searcher')"
     experiment_id = search(ground, config, python(code), wakes=False)
     real_bench.wake()
@@ -1365,6 +1371,6 @@ def test_a_search_whose_trials_are_all_invalid_gives_up(
     row = ended(ground, experiment_id)
 
     assert row.state == "FAILED"
-    assert row.reason == "12 trials in a row said that their hyper-parameters are invalid"
+    assert row.reason == "5 trials in a row said that their hyper-parameters are invalid"
     until(lambda: ground.processes() == [])
     ground.store.close()

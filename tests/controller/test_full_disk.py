@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.controllers import alive, answers, log_of
 from tests.support.disks import FILES, fill, fill_files, read_only, remount, small_disk
+from tests.support.naps import NAP
 from tests.support.real_jobs import Ground
 from tests.support.waiting import until
 from workbench.controller.client.connect import status, stop_controller
@@ -25,7 +26,7 @@ from workbench.store.queries.requests import requests
 
 Make = Callable[..., Ground]
 
-WAITS = 'trap "exit 0" TERM; echo ready; while :; do sleep 0.05; done'
+WAITS = NAP + 'trap "exit 0" TERM; echo ready; while :; do nap 0.05; done'
 FILLS = 'head -c {size} /dev/zero > "$RESULT_DIR/x"; echo ended $?; exit 3'
 
 
@@ -99,7 +100,7 @@ def test_an_end_is_recorded_on_a_disk_that_was_full_before_its_agent_had_a_spare
 ) -> None:
     ground = make("6m")
     go = tmp_path / "go"
-    job_id = running(ground, f"echo ready; while [ ! -e {go} ]; do sleep 0.02; done; echo done; exit 3")
+    job_id = running(ground, f"{NAP}echo ready; while [ ! -e {go} ]; do nap 0.02; done; echo done; exit 3")
     spare = ground.learner(job_id).path / "decision.json.spare"
     until(spare.exists)
     spare.unlink()
@@ -146,7 +147,14 @@ def test_a_job_is_deleted_on_a_full_disk(make: Make) -> None:
     until(lambda: not ground.home.job(job_id).path.exists())
 
 
-@pytest.mark.parametrize(("kind", "stopped"), [("kill", "kill"), ("halt", "halt"), ("delete", "kill")])
+@pytest.mark.parametrize(
+    ("kind", "stopped"),
+    [
+        pytest.param("kill", "kill", marks=pytest.mark.soak("the gate halts it, and kills it by a deletion")),
+        ("halt", "halt"),
+        ("delete", "kill"),
+    ],
+)
 def test_without_a_reserve_the_controller_stops_a_job_and_records_it_when_there_is_room(
     make: Make, kind: str, stopped: str
 ) -> None:
@@ -255,7 +263,7 @@ def test_a_job_is_deleted_without_inodes(make: Make) -> None:
 
 def test_a_job_ends_by_itself_without_inodes(make: Make, tmp_path: Path) -> None:
     ground = make("60m", FILES)
-    job_id = running(ground, f"echo ready; until [ -e {tmp_path}/go ]; do sleep 0.05; done; exit 3")
+    job_id = running(ground, f"{NAP}echo ready; until [ -e {tmp_path}/go ]; do nap 0.05; done; exit 3")
     until((ground.learner(job_id).path / "decision.json.spare").exists)
     fill_files(ground.home.path.parent)
 

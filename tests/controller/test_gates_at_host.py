@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.controllers import alive, answers, kill, log_of
+from tests.support.naps import NAP
 from tests.support.real_jobs import Ground
 from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
@@ -29,15 +30,9 @@ ALL = 1000.0
 """More CPUs than any machine has: a job that asks for them gets all, alone."""
 
 
-@pytest.fixture
-def ground(own_ground: Ground) -> Ground:
-    """A home of the test's own: its waiter is known by the home's name."""
-    return own_ground
-
-
 def first(ground: Ground, end: Path, then: str = "true", **keys: object) -> str:
     """Start a job that runs until its end is asked for."""
-    job_id = ground.submit(f"echo ready; while [ ! -e {end} ]; do sleep 0.05; done; {then}", **keys)
+    job_id = ground.submit(f"{NAP}echo ready; while [ ! -e {end} ]; do nap 0.05; done; {then}", **keys)
     ground.prints(job_id, "ready")
     return job_id
 
@@ -264,7 +259,7 @@ def at_once(ground: Ground, jobs: list[str]) -> int:
 def test_a_sweep_goes_on_within_its_limit_while_no_controller_is_there(
     ground: Ground, end: Path, order: Path
 ) -> None:
-    wait = f"echo ready; while [ ! -e {end} ]; do sleep 0.05; done"
+    wait = f"{NAP}echo ready; while [ ! -e {end} ]; do nap 0.05; done"
     begun = [swept(ground, wait, 2) for _ in range(2)]
     for job_id in begun:
         ground.prints(job_id, "ready")
@@ -301,7 +296,7 @@ def test_jobs_of_a_sweep_that_run_one_by_one_begin_in_their_order(ground: Ground
 
 
 def test_a_sweep_goes_by_priority_at_its_host(ground: Ground, end: Path, order: Path) -> None:
-    begun = swept(ground, f"echo ready; while [ ! -e {end} ]; do sleep 0.05; done", 1)
+    begun = swept(ground, f"{NAP}echo ready; while [ ! -e {end} ]; do nap 0.05; done", 1)
     ground.prints(begun, "ready")
     names = {"late": 40, "first": 90, "second": 60}
     jobs = {name: swept(ground, noting(order, name), 1, priority=number) for name, number in names.items()}
@@ -318,7 +313,7 @@ def test_a_sweep_goes_by_priority_at_its_host(ground: Ground, end: Path, order: 
 def test_a_job_of_a_sweep_is_stopped_at_its_host_and_the_others_go_on(
     ground: Ground, end: Path, order: Path, kind: str
 ) -> None:
-    begun = swept(ground, f"echo ready; while [ ! -e {end} ]; do sleep 0.05; done", 1)
+    begun = swept(ground, f"{NAP}echo ready; while [ ! -e {end} ]; do nap 0.05; done", 1)
     ground.prints(begun, "ready")
     jobs = [swept(ground, noting(order, name), 1) for name in ("stopped", "other")]
     for job_id in jobs:
@@ -337,10 +332,10 @@ def test_a_job_of_a_sweep_is_stopped_at_its_host_and_the_others_go_on(
 
 
 def test_a_killed_waiter_keeps_the_limit_of_a_sweep(ground: Ground, end: Path, tmp_path: Path) -> None:
-    begun = swept(ground, f"echo ready; while [ ! -e {end} ]; do sleep 0.05; done", 1)
+    begun = swept(ground, f"{NAP}echo ready; while [ ! -e {end} ]; do nap 0.05; done", 1)
     ground.prints(begun, "ready")
     go = tmp_path / "go"
-    jobs = [swept(ground, f"echo ready; while [ ! -e {go} ]; do sleep 0.05; done", 1) for _ in range(3)]
+    jobs = [swept(ground, f"{NAP}echo ready; while [ ! -e {go} ]; do nap 0.05; done", 1) for _ in range(3)]
     for job_id in jobs:
         waits_there(ground, job_id)
     end.touch()
@@ -359,7 +354,7 @@ def test_a_killed_waiter_keeps_the_limit_of_a_sweep(ground: Ground, end: Path, t
 
 
 def test_a_sweep_that_needs_cpus_waits_for_its_limit_first(ground: Ground, end: Path, order: Path) -> None:
-    begun = swept(ground, f"echo ready; while [ ! -e {end} ]; do sleep 0.05; done", 1)
+    begun = swept(ground, f"{NAP}echo ready; while [ ! -e {end} ]; do nap 0.05; done", 1)
     ground.prints(begun, "ready")
     job_id = swept(ground, noting(order, "it"), 1, cpus=ALL)
     waits_there(ground, job_id, "waits: 1 of its sweep may run at once")
@@ -384,7 +379,8 @@ def test_a_job_that_could_start_is_started_by_its_host_where_what_waits_there_wa
     assert ground.row(b).state is State.QUEUED
 
 
-def test_a_job_that_waits_for_nothing_meets_no_waiter(ground: Ground) -> None:
+def test_a_job_that_waits_for_nothing_meets_no_waiter(own_ground: Ground) -> None:
+    ground = own_ground  # a waiter is known by the name of its home
     job_id = ground.submit("true", cpus=1)
     ground.ends(job_id)
 
@@ -394,7 +390,10 @@ def test_a_job_that_waits_for_nothing_meets_no_waiter(ground: Ground) -> None:
         channel.ask(ground.uuid, {"act": "list"}, channel.REACH_SECONDS)
 
 
-@pytest.mark.parametrize("kind", ["halt", "kill", "delete"])
+@pytest.mark.parametrize(
+    "kind",
+    ["halt", pytest.param("kill", marks=pytest.mark.soak("the gate halts it and deletes it")), "delete"],
+)
 def test_a_job_behind_a_gate_is_stopped_at_its_host(
     ground: Ground, end: Path, order: Path, kind: str
 ) -> None:
@@ -445,7 +444,8 @@ def test_a_killed_waiter_loses_no_gate(ground: Ground, end: Path, order: Path) -
     assert order.read_text().split() == ["a", "b"]
 
 
-def test_an_older_waiter_leaves_such_a_job_with_the_controller(ground: Ground, end: Path) -> None:
+def test_an_older_waiter_leaves_such_a_job_with_the_controller(own_ground: Ground, end: Path) -> None:
+    ground = own_ground  # a waiter is known by the name of its home
     a = first(ground, end)
     with OlderWaiter(ground.uuid) as older:
         b = ground.submit("echo ran", after=(f"{a}:completed",))

@@ -12,6 +12,7 @@ import pytest
 
 from tests.stubs import Gpus, pretend
 from tests.support.controllers import alive, answers, end_all, kill, log_of
+from tests.support.naps import NAP
 from tests.support.real_jobs import Ground
 from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
@@ -43,7 +44,7 @@ def end(tmp_path: Path) -> Path:
 @pytest.fixture
 def holder(ground: Ground, end: Path) -> str:
     """A job that holds the GPU."""
-    job_id = ground.submit(f"echo ready; while [ ! -e {end} ]; do sleep 0.05; done", gpus=1)
+    job_id = ground.submit(f"{NAP}echo ready; while [ ! -e {end} ]; do nap 0.05; done", gpus=1)
     ground.prints(job_id, "ready")
     return job_id
 
@@ -114,7 +115,7 @@ def test_a_small_job_that_is_over_soon_passes_a_large_one_while_no_controller_is
     ground: Ground, end: Path, tmp_path: Path
 ) -> None:
     Gpus(tmp_path / "gpus").add("GPU-1").add("GPU-2")
-    wait, order = f"echo ready; while [ ! -e {end} ]; do sleep 0.05; done", tmp_path / "order"
+    wait, order = f"{NAP}echo ready; while [ ! -e {end} ]; do nap 0.05; done", tmp_path / "order"
     holders = [ground.submit(wait, gpus=1, max_runtime_seconds=seconds) for seconds in (3600.0, 7200.0)]
     for holder in holders:
         ground.prints(holder, "ready")
@@ -166,7 +167,15 @@ def test_a_job_that_waits_stays_queued_while_the_next_controller_finds_it(
     assert transitions(ground.store, job_id) == before
 
 
-@pytest.mark.parametrize(("kind", "code"), [("halt", 143), ("kill", 137)])
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        pytest.param(
+            "halt", 143, marks=pytest.mark.soak("the gate kills it, and halts one without a waiter")
+        ),
+        ("kill", 137),
+    ],
+)
 def test_a_job_that_is_stopped_while_it_waits_never_runs(
     ground: Ground, holder: str, end: Path, tmp_path: Path, kind: str, code: int
 ) -> None:

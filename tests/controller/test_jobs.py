@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.controllers import answers, kill, log_of
+from tests.support.naps import NAP
 from tests.support.real_jobs import PROCESS, Ground, RenewableGround, marked
 from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 PYTHON = shlex.quote(sys.executable)
-FOREVER = "echo ready; while :; do sleep 0.05; done"
+FOREVER = NAP + "echo ready; while :; do nap 0.05; done"
 
 
 @pytest.fixture(scope="module", params=["python", "sh"])
@@ -126,7 +127,7 @@ def test_a_job_that_fails_once_is_restarted_and_completes(ground: Ground) -> Non
 
 
 def test_a_setup_that_takes_long_is_shown_and_one_that_fails_fails_the_job(ground: Ground) -> None:
-    waits = "while [ ! -e $RESULT_DIR/go ]; do sleep 0.02; done"
+    waits = NAP + "while [ ! -e $RESULT_DIR/go ]; do nap 0.02; done"
     job_id = ground.submit("echo ran", setup=waits)
     row = ground.reaches(job_id, State.DOWNLOADING)
     until(lambda: ground.row(job_id).reason.text == "the setup command runs", lambda: str(row))
@@ -228,7 +229,7 @@ def test_secrets_reach_the_command_and_nothing_else(ground: Ground) -> None:
 
 
 def test_a_job_outlives_its_controller_and_the_next_one_tells_its_true_end(ground: Ground) -> None:
-    job_id = ground.submit("echo ready; while [ ! -e $RESULT_DIR/go ]; do sleep 0.02; done; exit 4")
+    job_id = ground.submit(NAP + "echo ready; while [ ! -e $RESULT_DIR/go ]; do nap 0.02; done; exit 4")
     ground.prints(job_id, "ready")
     ground.reaches(job_id, State.PROCESSING)
     kill(answers(ground.home).pid)

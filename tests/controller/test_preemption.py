@@ -10,6 +10,7 @@ from tests.controller.test_handed_over import kill_controller, noting, waits_the
 from tests.controller.test_restarts_at_host import ran, recorded, states
 from tests.stubs import Gpus, pretend
 from tests.support.controllers import log_of
+from tests.support.naps import NAP
 from tests.support.real_jobs import Ground
 from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
@@ -32,7 +33,8 @@ def ground(grounds: tuple[Ground, Ground]) -> Ground:
 
 def goes_on(order: Path, name: str, end: Path) -> str:
     """Return a command that notes each attempt, and runs until a file is there."""
-    return f"n=${{FABRIC_LEARNER%/*}}; echo {name}-${{n##*/}} | tee -a {order}; until [ -e {end} ]; do sleep 0.05; done"
+    notes = f"n=${{FABRIC_LEARNER%/*}}; echo {name}-${{n##*/}} | tee -a {order}"
+    return f"{NAP}{notes}; until [ -e {end} ]; do nap 0.05; done"
 
 
 def test_a_job_makes_room_and_goes_on_while_no_controller_is_there(
@@ -72,10 +74,10 @@ def test_the_controllers_that_are_there_tell_why_each_waits(
 ) -> None:
     mine, theirs = grounds
     done = tmp_path / "done"
-    keeps = f"trap '' TERM; echo low; until [ -e {end} ]; do sleep 0.05; done; exit 0"
+    keeps = f"{NAP}trap '' TERM; echo low; until [ -e {end} ]; do nap 0.05; done; exit 0"
     low = mine.submit(keeps, gpus=1, preemptible=True)
     mine.prints(low, "low")
-    urgent = theirs.submit(f"echo urgent; until [ -e {done} ]; do sleep 0.05; done", gpus=2, priority=60)
+    urgent = theirs.submit(f"{NAP}echo urgent; until [ -e {done} ]; do nap 0.05; done", gpus=2, priority=60)
 
     def is_shown() -> bool:
         text = theirs.row(urgent).reason.text
@@ -129,11 +131,14 @@ def test_a_job_of_several_learners_goes_on_by_its_controller(ground: Ground, ord
     assert order.read_text().split() == ["low-1", "low-1", "urgent", "low-2", "low-2"]
 
 
-@pytest.mark.parametrize("kind", ["halt", "kill"])
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param("halt", marks=pytest.mark.soak("the gate kills it, which hurries the same end")), "kill"],
+)
 def test_a_job_that_is_stopped_while_it_makes_room_is_not_begun_again(
     ground: Ground, tmp_path: Path, kind: str
 ) -> None:
-    stubborn = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
+    stubborn = NAP + "trap '' TERM; echo ready; while :; do nap 0.1; done"
     low = ground.submit(stubborn, gpus=2, preemptible=True, grace_seconds=0.5)
     ground.prints(low, "ready")
     urgent = ground.submit("true", gpus=1, priority=70)
@@ -146,7 +151,15 @@ def test_a_job_that_is_stopped_while_it_makes_room_is_not_begun_again(
     assert not ground.learner(low, 2).path.exists()
 
 
-@pytest.mark.parametrize("when", ["completed", "ended"])
+@pytest.mark.parametrize(
+    "when",
+    [
+        pytest.param(
+            "completed", marks=pytest.mark.soak("the gate has what the end of an attempt would fulfil")
+        ),
+        "ended",
+    ],
+)
 def test_what_comes_after_it_waits_for_its_last_attempt(
     ground: Ground, order: Path, end: Path, when: str
 ) -> None:

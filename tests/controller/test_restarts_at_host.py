@@ -22,6 +22,7 @@ from tests.controller.test_gates_at_host import (
     waits_there,
 )
 from tests.support.controllers import alive, log_of
+from tests.support.naps import NAP
 from tests.support.real_jobs import Ground
 from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
@@ -32,12 +33,6 @@ from workbench.learner.platform.system import read_bytes
 from workbench.spec import BindMount
 from workbench.store.db.rows import JobRow, TargetRef
 from workbench.store.queries.jobs import transitions
-
-
-@pytest.fixture
-def ground(own_ground: Ground) -> Ground:
-    """A home of the test's own: its waiter is known by the home's name."""
-    return own_ground
 
 
 def fails_until(order: Path, attempt: int) -> str:
@@ -192,13 +187,18 @@ def test_the_next_attempt_has_the_code_secrets_and_links_of_the_first(
     assert ground.home.job(job_id).attempt(2).environment.read_text() == first_packages.read_text()
 
 
-@pytest.mark.parametrize("kind", ["halt", "kill", "delete"])
+@pytest.mark.parametrize(
+    "kind",
+    ["halt", pytest.param("kill", marks=pytest.mark.soak("the gate halts it and deletes it")), "delete"],
+)
 def test_the_next_attempt_is_stopped_where_it_waits(
     ground: Ground, end: Path, order: Path, kind: str
 ) -> None:
     job_id = first(ground, end, "exit 3", max_restarts=1, cpus=ALL)
     release = order.with_name("release")
-    other = ground.submit(f"echo ready; while [ ! -e {release} ]; do sleep 0.05; done", cpus=ALL, priority=60)
+    other = ground.submit(
+        f"{NAP}echo ready; while [ ! -e {release} ]; do nap 0.05; done", cpus=ALL, priority=60
+    )
     waits_there(ground, other)
     end.touch()
     ground.prints(other, "ready")
@@ -212,7 +212,10 @@ def test_the_next_attempt_is_stopped_where_it_waits(
     assert ground.ends(other).state is State.COMPLETED
 
 
-@pytest.mark.parametrize("kind", ["halt", "kill", "delete"])
+@pytest.mark.parametrize(
+    "kind",
+    ["halt", pytest.param("kill", marks=pytest.mark.soak("the gate halts it and deletes it")), "delete"],
+)
 def test_a_stop_that_was_asked_for_in_ignorance_of_the_next_attempt_stops_that(
     ground: Ground, end: Path, order: Path, kind: str
 ) -> None:
@@ -247,8 +250,9 @@ def test_what_comes_after_it_waits_for_its_last_attempt_while_no_controller_is_t
 
 
 def test_where_the_waiter_does_not_take_it_the_controller_begins_the_next_attempt(
-    ground: Ground, end: Path, order: Path
+    own_ground: Ground, end: Path, order: Path
 ) -> None:
+    ground = own_ground  # a waiter is known by the name of its home
     job_id = first(ground, end, fails_until(order, 2), max_restarts=1)
     with OlderWaiter(ground.uuid) as older:
         end.touch()
@@ -263,7 +267,7 @@ def test_where_the_waiter_does_not_take_it_the_controller_begins_the_next_attemp
 def test_a_waiter_that_is_killed_loses_no_attempt(ground: Ground, end: Path, order: Path) -> None:
     job_id = first(ground, end, fails_until(order, 2), max_restarts=1, cpus=ALL)
     other = ground.submit(
-        f"echo ready; while [ ! -e {order}.go ]; do sleep 0.05; done", cpus=ALL, priority=60
+        f"{NAP}echo ready; while [ ! -e {order}.go ]; do nap 0.05; done", cpus=ALL, priority=60
     )
     waits_there(ground, other)
     kill_controller(ground)
@@ -305,9 +309,10 @@ def test_a_resume_while_it_waits_for_the_next_attempt_begins_that_at_once(
 
 
 def test_a_stop_during_the_hand_over_reaches_whatever_is_begun(
-    ground: Ground, end: Path, order: Path
+    own_ground: Ground, end: Path, order: Path
 ) -> None:
     """Its host has no controller then that could pass it on."""
+    ground = own_ground  # a waiter is known by the name of its home
     again = f"[ -e {order} ] && {{ echo again; exec sleep 600; }}; {noting(order, 'it')}; exit 3"
     job_id = first(ground, end, again, max_restarts=1)
     kill_controller(ground)
@@ -355,7 +360,9 @@ def test_an_attempt_whose_python_is_gone_is_left_to_the_controller(
 def swept_command(order: Path, name: str, attempts: int, start: Path) -> str:
     """Return a command of a sweep that notes its name and attempt, and fails in each one before the last."""
     number = "n=${FABRIC_LEARNER%/1}; n=${n##*/}"
-    runs = f"{number}; echo begin {name}$n >> {order}; while [ ! -e {start} ]; do sleep 0.05; done; sleep 0.2"
+    runs = (
+        f"{NAP}{number}; echo begin {name}$n >> {order}; while [ ! -e {start} ]; do nap 0.05; done; sleep 0.2"
+    )
     return f"{runs}; echo end {name}$n >> {order}; [ $n -ge {attempts} ]"
 
 
@@ -365,7 +372,9 @@ def ran_at_once(order: Path) -> int:
     return max(accumulate(steps))
 
 
-@pytest.mark.parametrize("at_most", [1, 2])
+@pytest.mark.parametrize(
+    "at_most", [pytest.param(1, marks=pytest.mark.soak("another limit; the gate has two at once")), 2]
+)
 def test_jobs_of_a_sweep_are_tried_again_within_its_limit_while_no_controller_is_there(
     ground: Ground, end: Path, order: Path, at_most: int
 ) -> None:

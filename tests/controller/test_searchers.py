@@ -26,8 +26,10 @@ from tests.support.real_jobs import Ground
 from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
 from workbench.data.code.snapshot import take_snapshot
+from workbench.learner.journal.launch_document import AUTO
 from workbench.metrics import ingest
 from workbench.paths import Home
+from workbench.spec import EvaluationMetrics
 from workbench.store.db.database import Store
 from workbench.store.queries.experiments import events_of, experiment, trials
 from workbench.store.updates.rebuild import rebuild
@@ -143,7 +145,9 @@ def test_a_controller_that_is_killed_changes_nothing_of_what_is_asked(
 
 
 def test_optuna_draws_within_all_kinds_of_bounds(ground: Ground) -> None:
-    experiment_id = search(ground, {**OPTUNA, "max_concurrent": 3}, QUICK)
+    auto = EvaluationMetrics(AUTO)
+    config = {**OPTUNA, "max_concurrent": 3}
+    experiment_id = search(ground, config, "echo loss=${params.x}", evaluation_metrics=auto)
 
     assert ended(ground, experiment_id).state == "COMPLETED"
     found = [one.hparams for one in trials(ground.store, experiment_id)]

@@ -10,6 +10,7 @@ import pytest
 
 from tests.stubs import Gpus, pretend
 from tests.support.controllers import log_of
+from tests.support.naps import NAP
 from tests.support.real_jobs import Ground
 from tests.support.waiting import until
 from workbench.job import State
@@ -26,7 +27,7 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpus:
 
 
 def hold(file: Path) -> str:
-    return f"echo ready; while [ ! -e {file} ]; do sleep 0.05; done"
+    return f"{NAP}echo ready; while [ ! -e {file} ]; do nap 0.05; done"
 
 
 def lined_up() -> set[str]:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.controller.test_experiments import RANDOM, ended, search
 from tests.support.controllers import answers, kill
+from tests.support.naps import NAP
 from tests.support.real_jobs import Ground
 from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller
@@ -148,7 +149,7 @@ def test_a_job_is_stopped_while_no_controller_runs(ground: Ground, tmp_path: Pat
     rules = ({"metric": "loss", "above": 5.0}, {"metric": "loss", "above": 7.0, "then": "kill"})
     go = tmp_path / "go"
     job_id = ground.submit(
-        f"until [ -e {go} ]; do sleep 0.05; done; {reporting('[1.0, 9.0]')}", stop_when=rules
+        f"{NAP}until [ -e {go} ]; do nap 0.05; done; {reporting('[1.0, 9.0]')}", stop_when=rules
     )
     ground.reaches(job_id, State.PROCESSING)
     kill(answers(ground.home).pid)
@@ -177,7 +178,7 @@ def test_all_learners_are_stopped_for_what_the_first_one_reports(ground: Ground)
 def test_another_learners_values_count_once_the_first_one_has_ended(ground: Ground, tmp_path: Path) -> None:
     go = tmp_path / "go"
     job_id = ground.submit(
-        f'[ "$LEARNER_ID" = 1 ] || {{ until [ -e {go} ]; do sleep 0.05; done; {reporting("[1.0, 9.0]")}; }}',
+        f'{NAP}[ "$LEARNER_ID" = 1 ] || {{ until [ -e {go} ]; do nap 0.05; done; {reporting("[1.0, 9.0]")}; }}',
         learners=2,
         ends_when="all",
         stop_when=({"metric": "loss", "above": 5.0},),

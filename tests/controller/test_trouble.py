@@ -18,6 +18,7 @@ from tests.controller.bench import FAR, MEMORY, Bench
 from tests.learner.agent import remove_folder
 from tests.support.controllers import alive, log_of
 from tests.support.disks import fill
+from tests.support.naps import NAP
 from tests.support.real_jobs import Ground
 from tests.support.waiting import patience, until
 from workbench.clock import now_us
@@ -731,7 +732,7 @@ def test_a_full_disk_loses_nothing_and_all_goes_on_when_there_is_room(
     go = small_disk.parent / "go"
     # More than a pipe holds: the command cannot end before there is room.
     job_id = ground.submit(
-        f"echo ready; while [ ! -e {go} ]; do sleep 0.02; done; seq {LINES}; echo done; exit 3"
+        f"{NAP}echo ready; while [ ! -e {go} ]; do nap 0.02; done; seq {LINES}; echo done; exit 3"
     )
     ground.prints(job_id, "ready")
     ground.reaches(job_id, State.PROCESSING)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.gate.lanes import examples
 from tests.learner.agent import Learner
 from tests.learner.collecting import Rig, context
 from workbench.learner.collectors.auto.collector import AutoCollector
@@ -74,7 +75,7 @@ def test_an_expected_metric_is_found_behind_many_lines_that_give_nothing(tmp_pat
     assert found.points["", "", "my_number"] == [(None, 0.5)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
 def test_a_restart_at_any_instant_gives_each_point_once(
     tmp_path_factory: object, data: st.DataObject

@@ -361,7 +361,7 @@ def test_killed_anywhere_no_point_is_lost_or_doubled(data: st.DataObject, tmp_pa
     assert harmed.points == whole.points
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.sampled_from(LINES), max_size=30),
     st.lists(st.integers(0, 2000), max_size=10),

@@ -94,7 +94,7 @@ def test_steps_of_every_size_are_read(step: int) -> None:
     assert scan(data) == {"t": [(step, 0.0), (step, 1.0), (step, 2.0)]}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from tests.learner.agent import Learner
+from tests.support.naps import NAP
 from tests.support.waiting import until
 from workbench.learner.journal import state
 from workbench.learner.journal.launch_document import LaunchDocument
 
 Make = Callable[..., Learner]
 
-WAIT = 'echo ready; until [ -e "$WORK/go" ]; do sleep 0.01; done; '
+WAIT = NAP + 'echo ready; until [ -e "$WORK/go" ]; do nap 0.01; done; '
 
 
 def started(one: Learner) -> Learner:

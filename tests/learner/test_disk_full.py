@@ -13,6 +13,7 @@ import pytest
 
 from tests.learner.agent import Learner, kill
 from tests.support.disks import FILES, fill, fill_files, small_disk
+from tests.support.naps import NAP
 from tests.support.waiting import until
 from workbench.learner.host.learners import LearnerObserver
 from workbench.learner.host.learners import learner as facts_of
@@ -323,7 +324,7 @@ def test_a_request_that_nothing_can_take_names_its_file(few: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "code"), [("halt", 7), ("kill", None)])
 def test_a_learner_is_stopped_without_inodes(on_few: Make, few: Path, kind: str, code: int | None) -> None:
-    one = on_few('trap "exit 7" TERM; echo ready; while :; do sleep 0.02; done')
+    one = on_few(NAP + 'trap "exit 7" TERM; echo ready; while :; do nap 0.02; done')
     one.start()
     one.until_printed(b"ready")
     until(lambda: keeps_spares(one))
@@ -337,7 +338,7 @@ def test_a_learner_is_stopped_without_inodes(on_few: Make, few: Path, kind: str,
 
 
 def test_a_halt_without_inodes_can_become_a_kill(on_few: Make, few: Path) -> None:
-    one = on_few("trap : TERM; echo ready; while :; do sleep 0.02; done", grace_seconds=600.0)
+    one = on_few(NAP + "trap : TERM; echo ready; while :; do nap 0.02; done", grace_seconds=600.0)
     one.start()
     one.until_printed(b"ready")
     until(lambda: keeps_spares(one))
@@ -353,7 +354,7 @@ def test_a_halt_without_inodes_can_become_a_kill(on_few: Make, few: Path) -> Non
 def test_learners_end_by_themselves_and_decide_without_inodes(
     on_few: Make, few: Path, tmp_path: Path
 ) -> None:
-    wait = f"echo ready; until [ -e {tmp_path}/go ]; do sleep 0.02; done"
+    wait = f"{NAP}echo ready; until [ -e {tmp_path}/go ]; do nap 0.02; done"
     first, second = (on_few(wait, learners=2, ends_when="all") for _ in range(2))
     for one in (first, second):
         one.start()

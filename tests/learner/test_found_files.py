@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.gate.lanes import examples
 from tests.learner import event_files as tf
 from tests.learner.collecting import Rig, context
 from workbench.learner.collectors.auto.collector import AutoCollector
@@ -472,7 +473,7 @@ def _rewritten_table(path: Path) -> Callable[[int], None]:
     return add
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 @given(st.data())
 def test_each_point_comes_once_whenever_the_agent_is_killed(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -16,6 +16,7 @@ import pytest
 from tests.learner.lease_holders import ANNA, BERT, a_learner_whose_taker_is_gone, a_process
 from tests.learner.waiting_jobs import WaitingHome, take
 from tests.stubs import pretend
+from tests.support.naps import NAP
 from tests.support.waiting import until
 from workbench.learner.platform import leases, system
 from workbench.learner.queue import gpu_use
@@ -362,7 +363,7 @@ def test_a_learner_that_ends_leaves_what_it_has_used(home: WaitingHome) -> None:
 
 
 def test_where_the_guard_is_killed_the_scribe_says_what_was_used(home: WaitingHome) -> None:
-    job = home.wait("echo ready; while :; do sleep 0.1; done")
+    job = home.wait(NAP + "echo ready; while :; do nap 0.1; done")
     os.kill(job.until_running()["pid"], signal.SIGKILL)
     job.until_over()
 
@@ -375,7 +376,7 @@ def test_a_waiter_lets_those_wait_whose_label_has_all_that_it_may(home: WaitingH
     preparation = ("from workbench.learner.queue import policy", f"policy.POLICY_FILE = {str(policy)!r}")
     busy = take("GPU-1", "GPU-2")
     end = home.folder / "end"
-    jobs = [home.job(f"while [ ! -e {end} ]; do sleep 0.05; done", gpus=1) for _ in range(2)]
+    jobs = [home.job(f"{NAP}while [ ! -e {end} ]; do nap 0.05; done", gpus=1) for _ in range(2)]
     for job in jobs:
         arguments = home.arguments(job)
         arguments["ticket"]["lease"]["labels"] = VISION
@@ -401,7 +402,7 @@ def test_a_waiter_shares_a_persons_gpus_among_sweeps_by_their_weights(
     ends = {name: home.folder / name for name in ("a1", "a2", "b1", "b2")}
     jobs = {}
     for position, (name, end) in enumerate(ends.items()):
-        jobs[name] = home.job(f"while [ ! -e {end} ]; do sleep 0.05; done", gpus=1)
+        jobs[name] = home.job(f"{NAP}while [ ! -e {end} ]; do nap 0.05; done", gpus=1)
         # A ticket of an older fabric says none.
         weight: dict[str, Any] = {"weight": 3.0} if name.startswith("b") else {}
         arguments = home.arguments(jobs[name], position=float(position), **weight)

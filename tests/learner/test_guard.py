@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.learner.agent import Learner
+from tests.support.naps import NAP
 from tests.support.waiting import ended, until
 from workbench.learner.platform import system
 
@@ -138,7 +139,7 @@ def test_a_working_folder_that_is_not_there_is_the_platforms_fault(learner: Make
 
 
 def test_a_second_agent_for_a_living_learner_starts_nothing(learner: Make, python: str) -> None:
-    one = learner('echo ran >> "$WORK/runs"; until [ -e "$WORK/go" ]; do sleep 0.01; done', python=python)
+    one = learner(NAP + 'echo ran >> "$WORK/runs"; until [ -e "$WORK/go" ]; do nap 0.01; done', python=python)
     one.start()
     until(lambda: (one.work / "runs").exists())
 
@@ -262,7 +263,7 @@ def test_what_the_whole_tree_uses_is_recorded(learner: Make, python: str) -> Non
 
 
 def test_a_driver_that_hangs_holds_no_output_up(learner: Make) -> None:
-    one = learner('echo one; until [ -e "$WORK/go" ]; do sleep 0.01; done; echo two', usage_seconds=0.01)
+    one = learner(NAP + 'echo one; until [ -e "$WORK/go" ]; do nap 0.01; done; echo two', usage_seconds=0.01)
     one.start_with(
         "import threading",
         "from workbench.learner.scribe import usage",

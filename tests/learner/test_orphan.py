@@ -10,12 +10,13 @@ from collections.abc import Callable
 import pytest
 
 from tests.learner.agent import Learner, kill
+from tests.support.naps import NAP
 from tests.support.waiting import until
 from workbench.learner.platform import system
 
 Make = Callable[..., Learner]
 
-FOREVER = 'echo ran >> "$WORK/runs"; echo ready; until [ -e "$WORK/go" ]; do sleep 0.01; done; echo end'
+FOREVER = NAP + 'echo ran >> "$WORK/runs"; echo ready; until [ -e "$WORK/go" ]; do nap 0.01; done; echo end'
 
 
 def started(one: Learner) -> Learner:
@@ -138,7 +139,7 @@ def test_what_waits_in_the_pipe_is_kept_by_the_next_guard(learner: Make) -> None
 
 
 def test_a_guard_killed_after_the_command_has_ended_loses_nothing_of_that(learner: Make) -> None:
-    one = learner('echo ready; until [ -e "$WORK/go" ]; do sleep 0.01; done; echo end; exit 7')
+    one = learner(NAP + 'echo ready; until [ -e "$WORK/go" ]; do nap 0.01; done; echo end; exit 7')
     started(one)
     kill(one.scribe(), signal.SIGSTOP)
     (one.work / "go").touch()
@@ -164,7 +165,7 @@ def test_output_that_went_with_both_agents_is_admitted_and_changes_no_end(
 ) -> None:
     """The command has ended and only the agents held its pipe: nobody can say what was printed last."""
     one = started(
-        learner(f'echo ready; until [ -e "$WORK/go" ]; do sleep 0.01; done; echo end; exit {exit_code}')
+        learner(f'{NAP}echo ready; until [ -e "$WORK/go" ]; do nap 0.01; done; echo end; exit {exit_code}')
     )
     scribe = one.scribe()
     kill(scribe, signal.SIGSTOP)

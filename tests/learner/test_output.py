@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.learner.agent import Learner
+from tests.support.naps import NAP
 from tests.support.waiting import until
 from workbench.learner.journal.output import HEADER
 from workbench.learner.platform import system
@@ -60,8 +61,8 @@ def test_progress_bars_nul_bytes_and_escapes_are_kept_as_they_are(learner: Make)
 
 def test_a_command_may_close_its_output_and_go_on(learner: Make) -> None:
     one = learner(
-        'echo before; exec >&- 2>&-; touch "$WORK/closed";'
-        ' until [ -e "$WORK/go" ]; do sleep 0.01; done; exit 5'
+        NAP
+        + 'echo before; exec >&- 2>&-; touch "$WORK/closed"; until [ -e "$WORK/go" ]; do nap 0.01; done; exit 5'
     )
     one.start()
     until(lambda: (one.work / "closed").exists())
@@ -74,7 +75,7 @@ def test_a_command_may_close_its_output_and_go_on(learner: Make) -> None:
 
 
 def test_a_line_is_published_while_the_command_runs(learner: Make, python: str) -> None:
-    one = learner('echo early; until [ -e "$WORK/go" ]; do sleep 0.01; done; echo late', python=python)
+    one = learner(NAP + 'echo early; until [ -e "$WORK/go" ]; do nap 0.01; done; echo late', python=python)
     one.start()
 
     one.until_printed(b"early\n")
@@ -105,8 +106,8 @@ def test_each_line_is_published_though_nothing_follows_it(learner: Make) -> None
 
 def test_children_that_fork_twice_and_ignore_sigterm_are_ended_and_heard(learner: Make, python: str) -> None:
     one = learner(
-        "(setsid sh -c \"trap '' TERM; echo deep; touch $WORK/deep; exec sleep 1000\" &) ;"
-        ' (setsid sleep 1000 >/dev/null 2>&1 &); until [ -e "$WORK/deep" ]; do sleep 0.01; done; echo main; exit 3',
+        NAP + "(setsid sh -c \"trap '' TERM; echo deep; touch $WORK/deep; exec sleep 1000\" &) ;"
+        ' (setsid sleep 1000 >/dev/null 2>&1 &); until [ -e "$WORK/deep" ]; do nap 0.01; done; echo main; exit 3',
         python=python,
     )
 
@@ -126,8 +127,9 @@ def test_a_child_that_keeps_the_pipe_open_does_not_keep_the_learner(learner: Mak
 
 def test_a_child_without_our_marker_is_ended_too(learner: Make) -> None:
     one = learner(
-        '(env -i WORK="$WORK" sh -c \'echo $$ > "$WORK/new"; mv "$WORK/new" "$WORK/pid"; exec sleep 1000\' &);'
-        ' until [ -e "$WORK/pid" ]; do sleep 0.01; done'
+        NAP
+        + '(env -i WORK="$WORK" sh -c \'echo $$ > "$WORK/new"; mv "$WORK/new" "$WORK/pid"; exec sleep 1000\' &);'
+        ' until [ -e "$WORK/pid" ]; do nap 0.01; done'
     )
 
     assert one.run()["exit_code"] == 0
@@ -177,7 +179,7 @@ def test_secrets_reach_the_command_and_not_its_output(learner: Make, secret: str
 
 
 def test_a_lines_time_is_when_it_was_printed(learner: Make) -> None:
-    one = learner('echo a; until [ -e "$WORK/go" ]; do sleep 0.01; done; echo b')
+    one = learner(NAP + 'echo a; until [ -e "$WORK/go" ]; do nap 0.01; done; echo b')
     before = time.time_ns() // 1000
     one.start()
     one.until_printed(b"a\n")

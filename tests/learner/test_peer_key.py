@@ -9,13 +9,14 @@ from collections.abc import Callable
 import pytest
 
 from tests.learner.agent import Learner, kill
+from tests.support.naps import NAP
 from tests.support.waiting import until
 from workbench.learner.pod.config import PodConfig, own_variables
 
 Make = Callable[..., Learner]
 
 PRINTS_ALL = (
-    'echo ready; until [ -e "$WORK/go" ]; do sleep 0.01; done; env; env | base64 -w0; echo; echo end >&2'
+    NAP + 'echo ready; until [ -e "$WORK/go" ]; do nap 0.01; done; env; env | base64 -w0; echo; echo end >&2'
 )
 MASKED = b"FABRIC_PEER_KEY=" + b"*" * 64 + b"\n"
 

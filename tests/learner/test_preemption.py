@@ -17,6 +17,7 @@ import pytest
 from tests.learner.agent import JOB, Learner
 from tests.learner.lease_holders import ANNA, a_learner_whose_taker_is_gone
 from tests.learner.test_stopping import FOREVER, STUBBORN, WATCHFUL, Make, started
+from tests.support.naps import NAP
 from tests.support.waiting import until
 from workbench.learner.guard.requests import LearnerLimits
 from workbench.learner.journal.launch_document import LaunchDocument
@@ -635,7 +636,7 @@ def test_a_learner_that_is_not_preemptible_goes_on(learner: Make, folder: str, e
 def test_learners_of_one_attempt_are_asked_at_the_same_time(
     learner: Make, folder: str, entries: HeldEntries
 ) -> None:
-    saves = "trap 'sleep 2; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
+    saves = NAP + "trap 'sleep 2; echo saved; exit 0' TERM; echo ready; while :; do nap 0.1; done"
     both = [started(preemptible(learner, saves, folder, learners=2, grace_seconds=0.1)) for _ in range(2)]
 
     wants(entries, folder, named(both[0]))

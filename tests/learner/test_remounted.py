@@ -14,6 +14,7 @@ import pytest
 
 from tests.learner.agent import Learner, kill
 from tests.support.fuse import FuseMount, sshfs_mount
+from tests.support.naps import NAP
 from tests.support.waiting import ended, until
 from workbench.learner.guard.requests import Requests
 from workbench.learner.host.learners import LearnerObserver
@@ -24,7 +25,7 @@ from workbench.learner.platform import system
 Make = Callable[..., Learner]
 
 COUNT = (
-    'cd /; n=0; until [ -e "$STAY/go" ]; do n=$((n+1)); echo "line $n"; sleep 0.001; done; '
+    NAP + 'cd /; n=0; until [ -e "$STAY/go" ]; do n=$((n+1)); echo "line $n"; nap 0.001; done; '
     'echo "$n" > "$STAY/count"; exit 3'
 )
 
@@ -144,7 +145,7 @@ def test_it_goes_on_when_its_mount_has_come_back_by_itself(
 
 
 def test_a_request_to_stop_is_obeyed_after_the_next_mount(mount: FuseMount, remote: Make) -> None:
-    one = remote('cd /; trap "exit 0" TERM; echo on; while :; do sleep 0.05; done')
+    one = remote(NAP + 'cd /; trap "exit 0" TERM; echo on; while :; do nap 0.05; done')
     one.start()
     one.until_printed(b"on\n")
     mount.end()
@@ -212,7 +213,7 @@ def test_another_agent_leaves_a_learner_alone_whose_guard_has_not_taken_its_lock
 
 
 def test_it_writes_nothing_any_more_when_another_agent_has_its_lock(mount: FuseMount, remote: Make) -> None:
-    one = remote("cd /; while :; do echo line; sleep 0.01; done")
+    one = remote(NAP + "cd /; while :; do echo line; nap 0.01; done")
     one.start()
     one.until_printed(b"line\n")
     scribe = one.scribe()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.learner.agent import Learner, kill, remove_folder
+from tests.support.naps import NAP
 from tests.support.waiting import ended, until
 from workbench.learner.platform import system
 
@@ -76,7 +77,7 @@ def test_signals_that_ask_do_not_end_a_scribe(learner: Make) -> None:
 
 def test_a_scribe_killed_after_the_command_has_ended_loses_nothing(learner: Make) -> None:
     """The scribe is held while the command prints its last and ends; what it did not take is in the pipe."""
-    one = learner('echo first; until [ -e "$WORK/go" ]; do sleep 0.01; done; seq 1000; exit 3')
+    one = learner(NAP + 'echo first; until [ -e "$WORK/go" ]; do nap 0.01; done; seq 1000; exit 3')
     one.start()
     one.until_printed(b"first\n")
     pid = one.scribe()
@@ -133,7 +134,7 @@ def test_a_scribe_that_is_killed_while_the_home_is_moved_loses_no_line(
     learner: Make, ends_meanwhile: bool
 ) -> None:
     """Until a moved home is bound, nothing is found at the path that the agents know."""
-    one = learner("trap 'echo over; exit 0' USR1; echo ready; while :; do sleep 0.01; done")
+    one = learner(NAP + "trap 'echo over; exit 0' USR1; echo ready; while :; do nap 0.01; done")
     one.start()
     one.until_printed(b"ready\n")
     scribe, command = one.scribe(), int(one.state()["command_pid"])

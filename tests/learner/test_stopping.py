@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from tests.learner.agent import Learner, kill, remove_folder
+from tests.support.naps import NAP
 from tests.support.waiting import ended, until
 from workbench.learner.platform import system
 
 Make = Callable[..., Learner]
 
-FOREVER = 'echo ready; until [ -e "$WORK/go" ]; do sleep 0.01; done'
-WATCHFUL = "trap '' TERM; echo ready; until [ -e \"$FABRIC_STOP_FILE\" ]; do sleep 0.01; done; echo saved"
+FOREVER = NAP + 'echo ready; until [ -e "$WORK/go" ]; do nap 0.01; done'
+WATCHFUL = NAP + "trap '' TERM; echo ready; until [ -e \"$FABRIC_STOP_FILE\" ]; do nap 0.01; done; echo saved"
 STUBBORN = "trap '' TERM; echo ready; while :; do sleep 1; done"
 
 
@@ -244,7 +245,10 @@ def test_a_halt_is_seen_where_nothing_tells_of_changes(learner: Make) -> None:
 @pytest.mark.parametrize("act", ["setup", "command"])
 def test_who_obeys_a_halt_before_the_guard_has_read_it_is_halted(learner: Make, act: str) -> None:
     """As ``should_stop()`` lets a program do, which looks for the request itself."""
-    obeys = 'echo $$ >"$WORK/new"; mv "$WORK/new" "$WORK/pid"; until [ -e "$WORK/go" ]; do sleep 0.02; done; exit 0'
+    obeys = (
+        NAP
+        + 'echo $$ >"$WORK/new"; mv "$WORK/new" "$WORK/pid"; until [ -e "$WORK/go" ]; do nap 0.02; done; exit 0'
+    )
     one = learner(obeys) if act == "command" else learner("echo never", setup=obeys)
     one.start()
     until((one.work / "pid").exists)
@@ -318,7 +322,7 @@ def test_code_that_looks_sees_that_its_time_is_over(learner: Make) -> None:
 def test_time_limits_do_not_depend_on_the_wall_clock(learner: Make) -> None:
     """The agent's wall clock is a year ahead, then a year behind: neither ends nor delays the command."""
     for jump in (365 * 86400, -365 * 86400):
-        command = 'echo a; until [ -e "$WORK/go" ]; do sleep 0.01; done; touch "$WORK/jumped"; echo b'
+        command = NAP + 'echo a; until [ -e "$WORK/go" ]; do nap 0.01; done; touch "$WORK/jumped"; echo b'
         one = learner(command, max_runtime_seconds=60.0, grace_seconds=0.1)
         one.start_with(
             "import os, time",
@@ -465,7 +469,7 @@ def test_a_setup_can_be_halted(learner: Make) -> None:
 
 def test_what_setup_leaves_running_lives_as_long_as_the_command(learner: Make) -> None:
     one = learner(
-        'echo hello > "$WORK/pipe"; until [ -e "$WORK/heard" ]; do sleep 0.01; done',
+        NAP + 'echo hello > "$WORK/pipe"; until [ -e "$WORK/heard" ]; do nap 0.01; done',
         setup='cd "$WORK"; mkfifo pipe; (cat pipe > heard.new; mv heard.new heard; sleep 1000) & echo ready',
     )
 

@@ -207,7 +207,13 @@ def test_a_reader_can_run_it_over_what_an_agent_without_python_left(tmp_path: Pa
     assert bench.one.publisher.index.last.newlines == 5
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(seed, marks=pytest.mark.soak("another seed; the gate has ten") if seed >= 10 else ())
+        for seed in range(25)
+    ],
+)
 def test_every_point_comes_once_whenever_it_is_killed(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     bench = Bench(tmp_path)

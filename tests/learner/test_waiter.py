@@ -24,6 +24,7 @@ from tests.stubs import Gpus, pretend
 from tests.support.another_user import as_another, person_process
 from tests.support.disks import fill, small_disk
 from tests.support.kept_agents import agent
+from tests.support.naps import NAP
 from tests.support.pipe_host import PipeHost
 from tests.support.waiting import until
 from workbench.errors import BackendUnreachable
@@ -41,6 +42,10 @@ from workbench.learner.waiter.waiter import main as waiter_main
 Homes = Callable[..., WaitingHome]
 SECRET = "correct-horse-battery-staple"
 FOREVER = "while :; do sleep 1; done"
+ACTS = 70
+"""What is done to jobs and waiters in a round of harm, one thing after another."""
+FEW_ACTS = 40
+"""That in the gate."""
 NEVER_LOOKS = ("from workbench.learner.waiter import waiter", "waiter.LOOK_SECONDS = 100000.0")
 """Lines of Python with which a waiter looks only where somebody asks it to."""
 
@@ -327,7 +332,7 @@ def test_an_attempt_that_is_held_back_keeps_nobody_waiting_for_cpus(
     home: WaitingHome, busy: leases.Lease, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
-    runs = home.hand_over(home.job(f"until [ -e {go} ]; do sleep 0.02; done", gpus=0), cpus=1000)
+    runs = home.hand_over(home.job(f"{NAP}until [ -e {go} ]; do nap 0.02; done", gpus=0), cpus=1000)
     until(lambda: runs.state().get("phase") == "running", "the first to run")
     waits = home.hand_over(home.job(gpus=0), cpus=1000, priority=80)
     other = home.hand_over(home.job(gpus=2), cpus=1000)
@@ -350,7 +355,7 @@ def limited(at_most: int, *others: WaitingJob, sweep: str = "s", **facts: Any) -
 
 def test_no_more_of_a_sweep_begin_than_may_be_under_way(home: WaitingHome, tmp_path: Path) -> None:
     go = [tmp_path / name for name in ("first", "second", "others")]
-    wait = "until [ -e %s ]; do sleep 0.02; done"
+    wait = NAP + "until [ -e %s ]; do nap 0.02; done"
     begun = [home.hand_over(home.job(wait % path, gpus=0), **limited(2)) for path in go[:2]]
     until(lambda: all(one.state().get("phase") == "running" for one in begun), "two to run")
     jobs = [home.job(f"{noted(home)}; {wait % go[2]}", gpus=0) for _ in range(3)]
@@ -404,7 +409,7 @@ def test_one_that_may_begin_and_waits_for_gpus_counts_for_its_limit(
 def test_a_waiter_counts_what_the_one_before_it_has_started(home: WaitingHome, tmp_path: Path) -> None:
     go = tmp_path / "go"
     begun = home.hand_over(
-        home.job(f"until [ -e {go} ]; do sleep 0.02; done", gpus=0, sweep="s"), **limited(1)
+        home.job(f"{NAP}until [ -e {go} ]; do nap 0.02; done", gpus=0, sweep="s"), **limited(1)
     )
     until(lambda: begun.state().get("phase") == "running", "the first to run")
     pid = home.waiter()
@@ -582,7 +587,7 @@ def test_a_large_job_that_comes_first_keeps_smaller_ones_waiting(home: WaitingHo
 
 def test_cpus_that_running_jobs_have_reserved_are_waited_for(home: WaitingHome, busy: leases.Lease) -> None:
     everything = len(os.sched_getaffinity(0)) + 1
-    first = home.wait(f"until [ -e {home.folder}/go ]; do sleep 0.05; done", cpus=everything)
+    first = home.wait(f"{NAP}until [ -e {home.folder}/go ]; do nap 0.05; done", cpus=everything)
     second = home.wait(cpus=1)
 
     busy.release()
@@ -1007,33 +1012,33 @@ def test_a_waiter_that_cannot_be_started_is_reported_with_its_last_words(home: W
     assert refused.value.kind == "failed"
 
 
-@pytest.mark.parametrize(
-    ("request_line", "message"),
-    [
-        (b"nonsense\n", "something that it does not understand"),
-        (b"[1]\n", "something that it does not understand"),
-        (b'{"act": "dance"}\n', "something that it does not know"),
-        (b'{"act": "wait"}\n', "not understood as a ticket (KeyError)"),
-        (b'{"act": "wait", "format": 99}\n', "older than who hands a job over"),
-        (b'{"act": "wait", "ticket": [], "secrets": 7}\n', "not understood as a ticket"),
-        (b'{"act": "wait", "ticket": 7}\n', "not understood as a ticket (AttributeError)"),
-        (b'{"act": "change", "job": "JOB", "facts": {"priority": "high"}}\n', "not a number"),
-        (b"\xff\xfe\x00\n", "something that it does not understand"),
-        (b"[" * 100_000 + b"\n", "something that it does not understand"),
-    ],
-)
-def test_garbage_ends_nothing(
-    home: WaitingHome, busy: leases.Lease, request_line: bytes, message: str
-) -> None:
+GARBAGE = [
+    (b"nonsense\n", "something that it does not understand"),
+    (b"[1]\n", "something that it does not understand"),
+    (b'{"act": "dance"}\n', "something that it does not know"),
+    (b'{"act": "wait"}\n', "not understood as a ticket (KeyError)"),
+    (b'{"act": "wait", "format": 99}\n', "older than who hands a job over"),
+    (b'{"act": "wait", "ticket": [], "secrets": 7}\n', "not understood as a ticket"),
+    (b'{"act": "wait", "ticket": 7}\n', "not understood as a ticket (AttributeError)"),
+    (b'{"act": "change", "job": "JOB", "facts": {"priority": "high"}}\n', "not a number"),
+    (b"\xff\xfe\x00\n", "something that it does not understand"),
+    (b"[" * 100_000 + b"\n", "something that it does not understand"),
+]
+"""What somebody sends to a waiter, and what he is answered."""
+
+
+def test_garbage_ends_nothing(home: WaitingHome, busy: leases.Lease) -> None:
     job = home.wait(gpus=2)
+    pid = home.waiter()
 
-    with home.connected() as stream:
-        stream.sendall(request_line.replace(b"JOB", job.id.encode()))
-        answer = json.loads(stream.makefile().read())
+    for request_line, message in GARBAGE:
+        with home.connected() as stream:
+            stream.sendall(request_line.replace(b"JOB", job.id.encode()))
+            answer = json.loads(stream.makefile().read())
 
-    assert message in answer["message"]
-    assert home.ask(act="list")["waiting"] == [{"job": job.id, "attempt": 1}]
-    assert job.waits
+        assert message in answer["message"], request_line[:80]
+        assert home.ask(act="list")["waiting"] == [{"job": job.id, "attempt": 1}], request_line[:80]
+        assert job.waits and home.waiter() == pid, request_line[:80]
 
 
 def test_clients_that_say_nothing_keep_nobody_from_asking(home: WaitingHome, busy: leases.Lease) -> None:
@@ -1218,12 +1223,12 @@ def test_who_launches_anew_has_decided_and_what_was_kept_is_forgotten(
     assert kept(home) == [f"{other.id}-1.json"]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 1}', '{"format": 1, "ticket": 3}'])
 def test_a_kept_file_that_is_garbage_keeps_nobody_from_waiting(
-    home: WaitingHome, busy: leases.Lease, resumes: Path, content: str
+    home: WaitingHome, busy: leases.Lease, resumes: Path
 ) -> None:
     job = home.wait(gpus=2)
-    (home.folder / "waiting" / "a-1.json").write_text(content)
+    for number, content in enumerate(("", "{", "[]", '{"format": 1}', '{"format": 1, "ticket": 3}')):
+        (home.folder / "waiting" / f"a{number}-1.json").write_text(content)
 
     restart(home, resumes)
 
@@ -1328,10 +1333,10 @@ def cpu_ticks(pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
-def test_three_hundred_that_wait_cost_little(home: WaitingHome, busy: leases.Lease) -> None:
+def test_many_that_wait_cost_little(home: WaitingHome, busy: leases.Lease) -> None:
     note = home.folder / "waits"
     argv = home.argv_with(NOTES_WAITS.replace("{FILE}", repr(str(note))))
-    for _ in range(300):
+    for _ in range(150):
         home.operations.call("hand_over", {**home.arguments(home.job(gpus=2)), "argv": argv})
     pid = home.waiter()
 
@@ -1340,7 +1345,7 @@ def test_three_hundred_that_wait_cost_little(home: WaitingHome, busy: leases.Lea
     until(lambda: len(long_waits(note, last=6)) == 6, "three looks more, none of which led to another one")
     assert cpu_ticks(pid) - used < 30
     assert processes.proportional_bytes(pid) < 50 << 20
-    assert len(home.ask(act="list")["waiting"]) == 300
+    assert len(home.ask(act="list")["waiting"]) == 150
     assert len(read_entries(os.environ["FABRIC_LEASES"])) == 100
 
 
@@ -1406,7 +1411,7 @@ def test_waiters_are_killed_at_random_instants(
         script.touch()
         jobs: list[tuple[WaitingHome, WaitingJob]] = []
         stopped: set[str] = set()
-        for _ in range(70):
+        for _ in range(FEW_ACTS if chaos_rounds is None else ACTS):
             home = chance.choice(both)
             act = chance.choice(("new", "new", "new", "kill", "again", "again", "stop", "change", "resume"))
             if act == "new":

@@ -33,6 +33,22 @@ def controller(home: Home, *arguments: str, **options: Any) -> subprocess.Popen[
     return started
 
 
+def forked_controller(home: Home) -> int:
+    """Start a controller without the start of a Python, for tests that kill several; return its process.
+
+    A client starts the next one ever later where those before it have ended soon; here nobody counts them.
+    """
+    main = ROOT / "workbench" / "controller" / "__main__.py"
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(home.controller_log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    argv = [sys.executable, "-P", str(main), "--home", str(home.path)]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return os.posix_spawn(sys.executable, argv, environment, file_actions=actions, setsid=True)
+
+
 def answers(home: Home) -> ControllerStatus:
     """Wait until a controller answers; return what it says."""
     found: list[ControllerStatus] = []

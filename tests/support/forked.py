@@ -7,6 +7,9 @@ as a program is tried where :meth:`Fabric.start` and the terminals start it.
 A controller that such a command starts is forked likewise, and shows the words and the environment of one that was
 started as a program; so is one that a test's own process starts as a client. How a controller starts as a program is
 tried where :func:`tests.support.controllers.controller` and commands that are programs start it.
+
+:class:`ForkedPythons` forks likewise for lines of Python and modules that tests run as a job's code: that process has
+imported much of the standard library, and nothing of fabric.
 """
 
 from __future__ import annotations
@@ -17,8 +20,10 @@ import contextlib
 import ctypes
 import dataclasses
 import gc
+import importlib
 import json
 import os
+import runpy
 import selectors
 import signal
 import socket
@@ -51,7 +56,48 @@ PACKAGES: Final = (
 LEFT_OUT: Final = frozenset({"__main__", "conformance"})
 USED_LATER: Final = ("paramiko",)
 """What functions of these import."""
+OF_PYTHON: Final = (
+    "argparse",
+    "base64",
+    "concurrent.futures",
+    "datetime",
+    "decimal",
+    "fcntl",
+    "glob",
+    "gzip",
+    "hashlib",
+    "hmac",
+    "importlib.metadata",
+    "importlib.resources",
+    "inspect",
+    "json",
+    "logging",
+    "mmap",
+    "pickle",
+    "platform",
+    "queue",
+    "runpy",
+    "secrets",
+    "shutil",
+    "subprocess",
+    "tarfile",
+    "tempfile",
+    "threading",
+    "traceback",
+    "typing",
+    "urllib.parse",
+    "urllib.request",
+    "uuid",
+    "zipfile",
+)
+"""What the code of jobs is likely to import of the standard library."""
+PYTHONS: Final = "pythons"
+"""The word with which this file forks for Pythons."""
 LOCALE: Final = ("LC_ALL", "LC_CTYPE", "LANG")
+LIBRARY_PATH: Final = "LD_LIBRARY_PATH"
+STAND_IN: Final = "libnvidia-ml.so.1"
+STAND_IN_FOLDER: Final = "fabric-test-nvml-"
+"""What the folder's name has in it that :func:`tests.stubs.nvml_library` makes."""
 UTF_8: Final = "C.UTF-8"
 """What Python takes, and sets as ``LC_CTYPE``, where no locale is named."""
 POSIX_SPAWN: Final = os.posix_spawn
@@ -66,12 +112,27 @@ _ENDED: Final = struct.Struct("=i")
 def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     """Return what is looked at only when a Python starts: variables of its own and of the loader, and the locale."""
     own = {name: value for name, value in environment.items() if name.startswith(("PYTHON", "LD_"))}
+    if stand_in(own):
+        del own[LIBRARY_PATH]
     locale = next((environment[name] for name in LOCALE if environment.get(name)), UTF_8)
     return {**own, "LC_ALL": locale}
 
 
+def stand_in(environment: Mapping[str, str]) -> str:
+    """Return the stub of NVIDIA's library where the loader is shown nothing else.
+
+    Who has loaded it by its path finds it by its name, as who has started with that variable does.
+    """
+    folder = environment.get(LIBRARY_PATH, "")
+    file = Path(folder, STAND_IN)
+    return str(file) if STAND_IN_FOLDER in folder and file.is_file() else ""
+
+
 class Forks:
     """The process that forks, as long as this one lives; started when the first command is."""
+
+    words: Sequence[str] = ()
+    """What this file is started with."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -139,7 +200,7 @@ class Forks:
             # OpenBLAS would start threads, which a process that is forked must not have. Nothing names the home of
             # the test that was the first to ask: with that it would be ended.
             environment = {"PATH": os.defpath, "OPENBLAS_NUM_THREADS": "1", **self._started_with}
-            argv = [sys.executable, "-P", __file__]
+            argv = [sys.executable, "-P", __file__, *self.words]
             self._server = subprocess.Popen(
                 argv, stdin=theirs.fileno(), stdout=subprocess.PIPE, env=environment, cwd="/"
             )
@@ -163,6 +224,19 @@ class Forks:
             self._server.wait()
             assert self._server.stdout
             self._server.stdout.close()
+
+
+class ForkedPythons(Forks):
+    """Runs ``python -c CODE WORDS`` and ``python -m MODULE WORDS`` without the start of a Python, and without its end.
+
+    What is left when the code is over is not freed: what is tried of that needs a program.
+    """
+
+    words = (PYTHONS,)
+
+    def can_run(self, environment: Mapping[str, str]) -> bool:
+        """Say whether such an environment leaves nothing to a start but the search for modules."""
+        return {name for name in environment if name.startswith(("PYTHON", "LD_", *LOCALE))} <= {"PYTHONPATH"}
 
 
 def _converse(given: int, data: bytes, pipes: list[int], timeout: float) -> tuple[bytes, bytes]:
@@ -208,6 +282,7 @@ def _text(data: bytes) -> str:
 
 
 FORKS: Final = Forks()
+PYTHON_FORKS: Final = ForkedPythons()
 
 
 # The process that forks
@@ -215,7 +290,13 @@ FORKS: Final = Forks()
 
 def main() -> None:
     """Import, then fork for every command that is asked for on stdin, until that is closed."""
-    _import_all()
+    be_asked: Callable[[dict[str, Any], list[int], socket.socket], NoReturn] = _be_command
+    if sys.argv[1:] == [PYTHONS]:
+        be_asked = _be_python
+        for name in OF_PYTHON:
+            importlib.import_module(name)
+    else:
+        _import_all()
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -260,13 +341,12 @@ def main() -> None:
                     if "files" in request:
                         fork(reply, lambda request=request: _be_controller(request))  # type: ignore[misc]
                         continue
-                    fork(reply, lambda request=request, streams=streams: _be_command(request, streams, asks))  # type: ignore[misc]
+                    fork(reply, lambda request=request, streams=streams: be_asked(request, streams, asks))  # type: ignore[misc]
                     for descriptor in streams:
                         os.close(descriptor)
 
 
 def _import_all() -> None:
-    import importlib
     import pkgutil
 
     sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -312,10 +392,52 @@ def _receive_with(line: socket.socket, length: int) -> tuple[bytes, list[int]]:
     return data, list(descriptors)
 
 
-def _be_command(request: dict[str, Any], streams: list[int], asks: socket.socket) -> NoReturn:
+def _take_streams(streams: list[int]) -> None:
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)
+
+
+def _be_python(request: dict[str, Any], streams: list[int], asks: socket.socket) -> NoReturn:
+    _take_streams(streams)
+    asks.close()
+    kind, what, *words = request["argv"][1:]
+    _become({**request, "argv": [kind, *words]})
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    folders = os.environ.get("PYTHONPATH", "")
+    sys.path[:0] = ["" if kind == "-c" else str(Path.cwd()), *filter(None, folders.split(os.pathsep))]
+    main_module = sys.modules["__main__"] = ModuleType("__main__")
+    code: object = 0
+    try:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("sitecustomize")
+        if kind == "-m":
+            runpy.run_module(what, run_name="__main__", alter_sys=True)
+        else:
+            exec(compile(what, "<string>", "exec"), vars(main_module))
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        code = 1
+        sys.excepthook(*sys.exc_info())
+    _end_python(code)
+
+
+def _end_python(code: object) -> NoReturn:
+    """End as Python does where nothing but files has to be put in order: to free all that there is takes longest."""
+    if not isinstance(code, int | None):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit((code or 0) & 0xFF)
+
+
+def _be_command(request: dict[str, Any], streams: list[int], asks: socket.socket) -> NoReturn:
+    _take_streams(streams)
     _become(request)
     started_with = read_at_start(os.environ)
     Controllers(
@@ -344,6 +466,8 @@ def _become(request: dict[str, Any]) -> None:
     if not any(os.environ.get(name) for name in LOCALE):
         os.environ["LC_CTYPE"] = UTF_8
     time.tzset()
+    if library := stand_in(os.environ):
+        _kept.append(ctypes.CDLL(library))
     sys.argv[:] = request["argv"]
     sys.orig_argv[:] = [sys.executable, *request["argv"]]
 

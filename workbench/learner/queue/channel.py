@@ -50,12 +50,18 @@ REST_SECONDS = 0.5
 STARTS = 3
 """How often a waiter is started that ends before it answers."""
 
+BEGIN_SECONDS = 2.0
+"""How long nobody starts another waiter while one that another thread has started begins."""
+
 _PAUSE_SECONDS = 0.02
 _REPLY_SECONDS = 2.0
 _CHUNK_BYTES = 1 << 16
 _INT = struct.Struct("i")
 _DESCRIPTORS = 4
 """So many open files are taken from a client at once; one is used."""
+
+_begun: Dict[str, Tuple[float, int]] = {}
+"""When this process last started a waiter of a home, and which process that is."""
 
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group
 
@@ -149,9 +155,20 @@ def insist(
             is_dead = not started or not system.start_ticks(started[-1])
             if time.monotonic() > until or (is_dead and len(started) == STARTS):
                 raise _not_reached(log) from error
-            if error.is_gone and is_dead:
+            if error.is_gone and is_dead and not _another_begins(home):
+                _begun[home] = (
+                    time.monotonic(),
+                    os.getpid(),
+                )  # this process, until it is known which one that is
                 started.append(run.spawn(argv, env, "/", log, ()))
+                _begun[home] = (time.monotonic(), started[-1])
         time.sleep(_PAUSE_SECONDS)
+
+
+def _another_begins(home: str) -> bool:
+    """Say whether another thread of this process has just started a waiter of a home: of two one would end at once."""
+    began_at, pid = _begun.get(home, (0.0, 0))
+    return time.monotonic() - began_at < BEGIN_SECONDS and bool(pid and system.start_ticks(pid))
 
 
 def poke(home: str) -> None:
