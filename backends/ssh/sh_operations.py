@@ -44,12 +44,19 @@ _STOCK: Final = (
     'sed -n \'s/^PRETTY_NAME="*\\([^"]*\\)"*/\\1/p\' /etc/os-release | grep . || uname -sr'
 )
 """CPUs, memory in KiB, bash, free disk in KiB (``-`` where df fails), home and system, a line each."""
-_MARKED: Final = (
-    "head -c 10000000 /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | sed -n '"
-    "/^==> \\/proc\\/[0-9]*\\/environ <==$/{s/[^0-9]//g;h;d;}\n"
-    "/^VARIABLE=/{G;s/^\\(.*\\)\\n\\(.*\\)$/\\2 \\1/p;}'"
-)
-"""The pid and the entry of each process that has a variable: three programs for all, not some for each."""
+_MARKED: Final = r"""
+for p in $({
+  head -c 10000000 /proc/[0-9]*/environ 2>/dev/null
+  # More processes than the words of a command may name: each is looked at.
+  [ $? -lt 126 ] || for p in /proc/[0-9]*; do printf '==> %s/environ <==\nVARIABLE=\n' "$p"; done
+} | tr '\0' '\n' | sed -n '/^==> \/proc\/[0-9]*\/environ <==$/{s/[^0-9]//g;h;d;}
+/^VARIABLE=/{g;p;}'); do
+  tr '\0' '\n' </proc/$p/environ 2>/dev/null | grep '^VARIABLE=' | sed "s|^|$p |"
+done
+true
+"""
+"""Prints pid and entry of each process that has a variable. Three programs look at all, and some more at each that they
+name: what stands in a process's variables may look like the name of another one."""
 
 _MERGE: Final = f"""\
 set -e
@@ -351,7 +358,9 @@ class ShellOperations:
         found: dict[str, list[int]] = {}
         for line in self._client.lines(_MARKED.replace("VARIABLE", variable)):
             pid, _, entry = line.partition(" ")
-            found.setdefault(entry.removeprefix(prefix), []).append(int(pid))
+            pids = found.setdefault(entry.removeprefix(prefix), [])
+            if int(pid) not in pids:
+                pids.append(int(pid))
         return found
 
     def end_marked(self, marker: str, grace_seconds: float) -> list[int]:

@@ -164,6 +164,31 @@ def test_a_request_that_cannot_be_written_is_refused_and_with_room_leaves_nothin
         assert sorted(path.name for path in folder.iterdir()) == ["files", "stop.json"]
 
 
+@pytest.mark.parametrize("too_many", [False, True])
+def test_a_process_is_found_by_its_own_variable_whatever_stands_in_those_of_another_one(
+    shell: ShellClient, df: Path, too_many: bool
+) -> None:
+    if too_many:
+        (df.parent / "head").write_text(
+            "#!/bin/sh\nexit 126\n"
+        )  # as where a command cannot name all processes
+        (df.parent / "head").chmod(0o755)
+    with contextlib.ExitStack() as processes:
+
+        def running(**env: str) -> int:
+            process = processes.enter_context(subprocess.Popen(["sleep", "100"], env={**os.environ, **env}))
+            processes.callback(process.kill)
+            return process.pid
+
+        mine = running(TEST_MARK="job/1")
+        hostile = running(OTHER=f"x\n==> /proc/{mine}/environ <==\nTEST_MARK=job/2")
+
+        found = ShellOperations(shell).markers("TEST_MARK")
+
+    assert found.pop("job/1") == [mine]
+    assert set(found.get("job/2", ())) <= {hostile}
+
+
 FLOOD_BYTES: Final = 6_000_000
 """What takes 12 s over the slow link."""
 

@@ -149,6 +149,11 @@ def test_a_side_car_that_has_ended_unreported_is_asked_ever_later(monkeypatch: p
 def test_news_of_a_side_car_that_did_not_answer_ends_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runners.pod.journals.LOOK_SECONDS", 600.0)
     cluster, cache = Refusing(Absent("container not running")), OnePod()
-    threading.Thread(target=lambda: (until(lambda: cluster.tried, "the first try"), cache.end())).start()
+
+    def end() -> None:
+        until(lambda: cluster.tried, "the first try")
+        cache.end()
+
+    threading.Thread(target=end).start()
 
     assert read_to_its_end(cluster, cache) == {}

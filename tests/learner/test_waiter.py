@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from workbench.learner.host.learners import markers
 from workbench.learner.host.machine import secret_folder
 from workbench.learner.host.operations import HostOperations
 from workbench.learner.journal import state
-from workbench.learner.platform import lease_holders, leases, process_table, processes, system
+from workbench.learner.platform import lease_holders, leases, process_table, processes, run, system
 from workbench.learner.platform.errors import Failure
 from workbench.learner.queue import channel
 from workbench.learner.queue.entries import read_entries
@@ -498,6 +499,25 @@ def test_a_hand_over_without_an_answer_may_have_been_one(
         home.wait()
 
     assert isinstance(error_of(raised.value.kind, ""), BackendUnreachable)
+
+
+def test_threads_that_hand_over_at_once_start_one_waiter(
+    home: WaitingHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawn, begun = run.spawn, []
+
+    def counted(*arguments: Any) -> int:
+        begun.append(spawn(*arguments))
+        return begun[-1]
+
+    monkeypatch.setattr(run, "spawn", counted)
+    jobs = [home.job(gpus=0) for _ in range(8)]
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        list(pool.map(home.hand_over, jobs))
+
+    assert begun == [home.waiter()]
+    for job in jobs:
+        job.until_over()
 
 
 def test_an_attempt_behind_a_gate_is_halted(home: WaitingHome) -> None:

@@ -156,10 +156,7 @@ def insist(
             if time.monotonic() > until or (is_dead and len(started) == STARTS):
                 raise _not_reached(log) from error
             if error.is_gone and is_dead and not _another_begins(home):
-                _begun[home] = (
-                    time.monotonic(),
-                    os.getpid(),
-                )  # this process, until it is known which one that is
+                _begun[home] = (time.monotonic(), os.getpid())  # until it is known which process that is
                 started.append(run.spawn(argv, env, "/", log, ()))
                 _begun[home] = (time.monotonic(), started[-1])
         time.sleep(_PAUSE_SECONDS)
