@@ -110,9 +110,11 @@ def test_put_writes_whole_files_with_their_mode(host: Host, tmp_path: Path) -> N
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_put_does_not_send_again_what_is_there(host: Host, tmp_path: Path) -> None:
-    path, data = tmp_path / "file", b"content"
+@pytest.mark.parametrize("name", ["file", "{}", "tool-{}"])
+def test_put_does_not_send_again_what_is_there(host: Host, tmp_path: Path, name: str) -> None:
+    data = b"content"
     sha256 = hashlib.sha256(data).hexdigest()
+    path = tmp_path / name.format(sha256)
     host.put(io.BytesIO(data), str(path), sha256=sha256)
     stream = io.BytesIO(data)
 

@@ -86,9 +86,7 @@ def stop_controller(fabric: Fabric, home: Home) -> None:
     until(lambda: not psutil.pid_exists(found.pid), "the controller to end")
 
 
-OTHER_STATE = pytest.mark.soak(
-    "the other state of the controller; the gate copies a home with one, and moves one without"
-)
+OTHER_STATE = pytest.mark.soak("the other state of the controller; the gate copies and moves a home with one")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +146,7 @@ def test_the_controller_of_a_copy_ends_at_once(fabric: Fabric, home: Home, pid: 
 
 @pytest.mark.parametrize(
     "is_up",
-    [pytest.param(True, id="controller up", marks=OTHER_STATE), pytest.param(False, id="controller stopped")],
+    [pytest.param(True, id="controller up"), pytest.param(False, id="controller stopped", marks=OTHER_STATE)],
 )
 def test_a_moved_home_takes_its_running_job_over_once_it_is_bound(
     fabric: Fabric, home: Home, pid: int, elsewhere: Home, is_up: bool, monkeypatch: pytest.MonkeyPatch

@@ -159,7 +159,7 @@ def test_a_wrong_pattern_is_refused(fabric: Fabric, rows: list[JobRow]) -> None:
         pytest.param(
             ("logs", "slow", "--grep", "(a|aa)+$"),
             marks=pytest.mark.soak(
-                "lines of output once more; the gate has grep, which goes through them likewise"
+                "another way through the lines, which tests/quick/logs/test_grep.py has; the gate has what grep says"
             ),
         ),
         ("list", "--where", "name:/(a|aa)+$/"),

@@ -90,13 +90,7 @@ def test_what_has_to_do_with_jobs_says_that_the_mount_has_ended(
         assert hint == MOUNT_IT
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "run -- echo started; sleep 1000",
-        pytest.param("logs -f @last", marks=pytest.mark.soak("follows likewise; the gate has a run")),
-    ],
-)
+@pytest.mark.parametrize("words", ["run -- echo started; sleep 1000", "logs -f @last"])
 def test_a_command_that_follows_a_job_says_that_the_mount_has_ended(
     fabric: Fabric, mounted: FuseMount, fuse: Home, words: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -128,7 +129,7 @@ def test_what_is_set_is_the_hosts_at_once_and_is_kept_by_the_next_controller_and
     home.database.unlink()
     fabric("doctor", "--rebuild")
 
-    fabric("queue")  # which starts the next controller
+    fabric("queue", FABRIC_NO_CONTROLLER="")  # which starts the next controller
     until_order(fabric, "b", "a", "c")
     assert {one["name"]: one["weight"] for one in waiting(fabric)} == {"a": 1.0, "b": 1.0, "c": 2.5}
     fabric("queue", "set", "c", "weight=1")
@@ -145,15 +146,16 @@ def test_of_other_people_only_the_gpus_are_shown(held: Fabric) -> None:
     facts = {"gpus": 1, "each": 1, "priority": 60, "position": 1.0, "since_us": 1}
     assert other.hold(held.variables["FABRIC_LEASES"], "theirs", "training-secretjob", facts)
 
-    found = waiting(held)
+    with contextlib.closing(other):
+        found = waiting(held)
+        table = held("queue").stdout
+
     assert found[0] | {"person": ""} == {
         **dict.fromkeys(("id", "name", "priority", "weight", "since", "reason")),
         **{"person": "", "gpus": 1, "rank": 1, "of": 4},
     }
     assert [(one["rank"], one["of"]) for one in found[1:]] == [(2, 4), (3, 4), (4, 4)]
-    table = held("queue").stdout
     assert "1 of 4" in table and "secretjob" not in table
-    other.close()
 
 
 def test_gpus_says_since_when_each_is_held(held: Fabric) -> None:
@@ -192,7 +194,7 @@ def test_the_time_of_a_job_that_waits_is_changed_and_stays_over_a_rebuild(fabric
     home.database.unlink()
     fabric("doctor", "--rebuild")
 
-    fabric("queue")  # which starts the next controller
+    fabric("queue", FABRIC_NO_CONTROLLER="")  # which starts the next controller
     assert until_reason(fabric, "waits until 2031-01-01 08:00")["priority"] == 60
     fabric("queue", "set", "other", "begin=now")
     fabric("wait", "other")

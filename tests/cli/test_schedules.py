@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support.command import Fabric
@@ -175,6 +176,7 @@ def test_a_real_controller_starts_what_is_due_and_stays_for_the_next_time(
     assert all(len(run["jobs"]) == 1 for run in started)
     before = fabric.json("controller", "--json")["pid"]
     os.kill(before, signal.SIGKILL)
+    until(lambda: not psutil.pid_exists(before), "its end")
     many = len(started)
     # Who only reads starts another one where a schedule is active.
     fabric("list", "--json", FABRIC_NO_CONTROLLER="")

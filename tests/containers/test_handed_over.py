@@ -311,16 +311,6 @@ def test_a_launch_that_is_cut_off_before_the_hand_over_is_repeated(
 
 
 CONTAINER = TargetRef("local", "local", "container")
-AFTER = pytest.mark.parametrize(
-    "target",
-    [
-        PROCESS,
-        pytest.param(
-            CONTAINER, marks=pytest.mark.soak("behind a container; the gate has it behind a process")
-        ),
-    ],
-    ids=["process", "container"],
-)
 UNTIL_ASKED = "echo ready; until [ -e $RESULT_DIR/end ]; do sleep 0.05; done"
 
 
@@ -345,7 +335,19 @@ def times_of(ground: Ground, *jobs: str) -> list[int]:
     return [int(str(state_of(ground, one)[name])) for one in jobs for name in ("started_us", "ended_us")]
 
 
-@AFTER
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param(
+            PROCESS,
+            marks=pytest.mark.soak(
+                "behind a process; the gate has it behind a container, and CPUs behind a process"
+            ),
+        ),
+        CONTAINER,
+    ],
+    ids=["process", "container"],
+)
 def test_a_chain_with_containers_runs_to_its_end_while_no_controller_is_there(
     ground: Ground, target: TargetRef
 ) -> None:
@@ -383,7 +385,16 @@ def test_a_container_begins_at_its_time_while_no_controller_is_there(ground: Gro
     assert ground.ends(job_id).state is State.COMPLETED
 
 
-@AFTER
+@pytest.mark.parametrize(
+    "target",
+    [
+        PROCESS,
+        pytest.param(
+            CONTAINER, marks=pytest.mark.soak("behind a container; the gate has it behind a process")
+        ),
+    ],
+    ids=["process", "container"],
+)
 def test_containers_and_processes_take_the_same_cpus_one_after_the_other_while_no_controller_is_there(
     ground: Ground, target: TargetRef
 ) -> None:

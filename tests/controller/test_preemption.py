@@ -133,7 +133,15 @@ def test_a_job_of_several_learners_goes_on_by_its_controller(ground: Ground, ord
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param("halt", marks=pytest.mark.soak("the gate kills it, which hurries the same end")), "kill"],
+    [
+        "halt",
+        pytest.param(
+            "kill",
+            marks=pytest.mark.soak(
+                "the gate halts it; a kill goes before it in tests/learner/test_preemption.py"
+            ),
+        ),
+    ],
 )
 def test_a_job_that_is_stopped_while_it_makes_room_is_not_begun_again(
     ground: Ground, tmp_path: Path, kind: str

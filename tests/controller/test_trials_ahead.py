@@ -379,7 +379,7 @@ def test_a_controller_that_is_killed_changes_no_trial_and_keeps_the_limit(home: 
 
 
 ANOTHER_INSTANT = pytest.mark.soak(
-    "another instant; the gate has one with no trial over, and one with the first"
+    "another instant; the gate has random with one trial over, and grid with none"
 )
 BEGUN_BEFORE = Path(__file__).parent / "begun_before"
 """Whole searches of 0.1.0 as it created trials one by one: one with one trial at once, one with two."""
@@ -394,8 +394,9 @@ BEGUN_BEFORE = Path(__file__).parent / "begun_before"
     ],
 )
 def test_a_search_that_was_begun_before_goes_on_as_it_would_have(
-    ground: Ground, method: str, at_once: int, ends: int
+    own_ground: Ground, method: str, at_once: int, ends: int
 ) -> None:
+    ground = own_ground  # its search has the same name each time
     document = json.loads((BEGUN_BEFORE / method / "experiment.json").read_text())
     history = [json.loads(line) for line in (BEGUN_BEFORE / method / "events.jsonl").read_text().splitlines()]
     document["recorded"]["python"] = sys.executable

@@ -283,7 +283,7 @@ def check(example: str, code: int, output: str) -> None:
 def fewer(example: str) -> str:
     """Return an example with fewer jobs: how many there are is not what it shows."""
     for many, few in FEWER.items():
-        example = example.replace(many, few)
+        example = re.sub(re.escape(many.strip()) + r"(?!\S)", few.strip(), example)
     return example
 
 

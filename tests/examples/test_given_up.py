@@ -67,7 +67,10 @@ def test_lightning(fabric: Fabric, tmp_path: Path) -> None:
     check(fabric, job, truth_of(ledger, names), near=1e-6)
 
 
-@LONGER
+@pytest.mark.soak(
+    "Keras itself, 20 s; the gate reads its bar as it was recorded (tests/quick/metrics/corpus/libraries), and resumes "
+    "a program that counts epochs (tests/cli/test_given_up.py)"
+)
 def test_keras_on_torch(fabric: Fabric, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.jsonl"
     names = {name: name for name in ("loss", "accuracy", "val_loss", "val_accuracy")}

@@ -95,6 +95,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             )
         if soak and item.get_closest_marker("chaos"):
             item.add_marker(pytest.mark.soak("rounds of harm"))
+        if soak and getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.soak("all examples of a property test"))
         if known := item.get_closest_marker("unsteady"):
             item.add_marker(pytest.mark.xfail(reason=f"unsteady: {known.args[0]}", strict=False))
         if why := _left_of_its_suite(item):

@@ -25,10 +25,12 @@ GATE_POINTS: Final = 1
 OF_THE_SOAK: Final = (
     "tail: scribe1.1 splice output.log 2 torn",
     "plain: guard1 rename state.json 4 after",
-    "plain: guard1 rename state.json 2 after both",
     "usage: guard1 link decision.json 1 after both",
 )
-"""Series of which the soak alone tries points."""
+"""Series of which the soak alone tries points.
+
+The gate cuts another one at the same kind of call, or this one itself in ``FOUND``.
+"""
 
 MISSED: Final = 0.5
 """The part of points that may not be reached: two processes do not come equally far each time."""

@@ -1185,11 +1185,11 @@ def test_a_learner_that_does_not_read_for_a_while_is_not_taken_for_gone(run_rank
         "_over_network.PROBES = 1\n"
         "second = second_context()\n"
         "if rank == 0:\n    select.select([], [], [], 5)\n"
-        "print(len(second.allgather(b'x' * (16 << 20))[1]))\n",
+        "print(len(second.allgather(b'x' * (32 << 20))[1]))\n",
         learners=[{}, {}],
     )
 
-    assert [(code, output) for code, output, _ in ran] == [(0, f"{16 << 20}\n")] * 4, ran
+    assert [(code, output) for code, output, _ in ran] == [(0, f"{32 << 20}\n")] * 4, ran
 
 
 def test_a_machine_that_is_silent_is_named_to_who_sends_to_it_as_to_who_waits_for_it(run_ranks: Any) -> None:

@@ -1356,7 +1356,7 @@ def cpu_ticks(pid: int) -> int:
 def test_many_that_wait_cost_little(home: WaitingHome, busy: leases.Lease) -> None:
     note = home.folder / "waits"
     argv = home.argv_with(NOTES_WAITS.replace("{FILE}", repr(str(note))))
-    for _ in range(150):
+    for _ in range(300):
         home.operations.call("hand_over", {**home.arguments(home.job(gpus=2)), "argv": argv})
     pid = home.waiter()
 
@@ -1365,7 +1365,7 @@ def test_many_that_wait_cost_little(home: WaitingHome, busy: leases.Lease) -> No
     until(lambda: len(long_waits(note, last=6)) == 6, "three looks more, none of which led to another one")
     assert cpu_ticks(pid) - used < 30
     assert processes.proportional_bytes(pid) < 50 << 20
-    assert len(home.ask(act="list")["waiting"]) == 150
+    assert len(home.ask(act="list")["waiting"]) == 300
     assert len(read_entries(os.environ["FABRIC_LEASES"])) == 100
 
 

@@ -20,7 +20,7 @@ FORMS = re.compile(
 """``X is no Y`` for "X is not a Y", ``it stands below Y`` for "it belongs under Y", ``anew`` for "again"."""
 
 MAY_HAVE_A_FORM = re.compile(
-    r"(?:is|are)\W+[rbfRBF]{0,2}\W*no\W|stands?\W+n?\W*(?:below|there)|anew|put\W+away"
+    r"(?:is|are)\W+[rbfRBF]{0,2}\W*no\W|stands?\W+[nrbfRBF]{0,2}\W*(?:below|there)|anew|put\W+[nrbfRBF]{0,2}\W*away"
 )
 """What is in the text of a module whose messages have such a form, even where a line or a text ends in its middle."""
 
@@ -59,7 +59,13 @@ def test_the_forms_are_recognized() -> None:
     assert FORMS.search("it stands below connection:")
     assert not FORMS.search("there is no job 'digits'")
     assert not FORMS.search("the store is no longer served")
-    for source in ('"a is no tag"', '"a is "\n    f"no tag"', '"a is \\\nno tag"', '"it stands\\n" "below"'):
+    for source in (
+        '"a is no tag"',
+        '"a is "\n    f"no tag"',
+        '"a is \\\nno tag"',
+        '"it stands\\n" "below"',
+        '"it stands "\n f"below"',
+    ):
         assert MAY_HAVE_A_FORM.search(source), source
 
 

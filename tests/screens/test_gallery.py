@@ -42,7 +42,7 @@ SEEN = {
 }
 """Every page, and what is on it."""
 ALL_PAGES = pytest.mark.soak(
-    "all pages; the gate draws a page of each kind, and looks at every page itself (test_pictures.py)"
+    "all pages and their film; the gate draws a page of each kind, and looks at the screens in test_pictures.py"
 )
 
 
@@ -71,7 +71,10 @@ def test_every_page_is_drawn(tmp_path: Path, size: str) -> None:
 
 
 def test_pages_of_each_kind_are_drawn(tmp_path: Path) -> None:
-    pages = ("jobs-filtered", "files", "compare-values", "search", "queue", "form-sweep")
+    pages = (
+        "jobs-filtered", "charts", "usage", "files", "compare-values", "compare-differences", "search", "queue",
+        "backends", "form-sweep", "palette",
+    )  # fmt: skip
     draw(tmp_path, *pages, "--size", "120x40", "--theme", "dark")
 
     drawn = {file.stem: words_of(file) for file in (tmp_path / "120x40-dark").iterdir()}

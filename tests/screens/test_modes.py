@@ -78,15 +78,7 @@ def shown_home(home: Home) -> Home:
     return home
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            "16 colours", marks=pytest.mark.soak("as many colours as the console has, which the gate tries")
-        ),
-        *(name for name in MODES if name != "16 colours"),
-    ],
-)
+@pytest.mark.parametrize("name", MODES)
 def test_every_page_can_be_read_on_a_terminal_that_can_do_less(shown_home: Home, name: str) -> None:
     mode = MODES[name]
     argv = [sys.executable, "-c", ENTRY, "tui", "mnist-wide"]

@@ -180,19 +180,19 @@ def test_who_leaves_while_many_jobs_are_being_deleted_leaves_none_of_them_out(
     clean_environment: Path, home: Home
 ) -> None:
     with Store.open(home) as store:
-        seeding.many_runs(store, 300)
+        seeding.many_runs(store, 800)
         seeding.remember_runs(store)
     terminal = Terminal(clean_environment, home)
     try:
         terminal.start(120, 40)
-        terminal.until_shown("sweep-00299")
+        terminal.until_shown("sweep-00799")
         terminal.keys("Space", "G", "v")
-        terminal.until_shown("300 marked")
+        terminal.until_shown("800 marked")
         terminal.keys("D")
-        terminal.until_shown("Delete 300 jobs?")
-        terminal.keys("sweep-00299", "Enter", "C-q")
+        terminal.until_shown("Delete 800 jobs?")
+        terminal.keys("sweep-00799", "Enter", "C-q")
         terminal.until(lambda _: terminal.code.exists() and terminal.code.read_text() == "0\n")
-        terminal.until_left("delete 300 jobs: ", "ctrl-c leaves the rest undone", "delete 300 jobs: done")
+        terminal.until_left("delete 800 jobs: ", "ctrl-c leaves the rest undone", "delete 800 jobs: done")
     finally:
         subprocess.run([*terminal.base, "kill-server"], capture_output=True)
         end_all(home)

@@ -568,9 +568,6 @@ def test_jobs_that_wait_start_after_a_restart_of_the_host_with_the_laptop_off(
     assert not list(user.home.glob(".fabric/*/*/waiting/*"))
 
 
-@pytest.mark.soak(
-    "a container after a restart; the gate has processes after one here, and a container that waits with its secrets"
-)
 def test_a_container_that_waits_starts_after_a_restart_of_the_host_with_the_laptop_off(
     ground: Ground, engine_box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,7 @@ def test_an_image_goes_there_without_the_layers_that_are_there_by_a_connection_o
         first = fabric.json("image", "send", "box", BUSYBOX, "--json")
         assert (first["layers"], first["sent_layers"]) == (1, 1)
         assert box.daemon.connections() > connections
+        assert f"{BUSYBOX} already exists there" in fabric("image", "send", "box", BUSYBOX).stdout
 
         fabric("backend", "login", "box")
         connections = box.daemon.connections()

@@ -110,6 +110,7 @@ def test_a_job_goes_on_in_a_container_at_a_host_and_back_as_a_process(
     there = ("-b", engine_box.address, "--runner", "container")
     assert goes_on(fabric, home, job, *there) == "step 2 of 2\n"
     assert goes_on(fabric, home, job, "-b", "local", "--runner", "process") == "step 3 of 3\n"
+    assert goes_on(fabric, home, job, *there) == "step 4 of 4\n"
 
 
 def test_a_job_goes_on_at_a_host_without_python_and_home_again(
@@ -121,6 +122,7 @@ def test_a_job_goes_on_at_a_host_without_python_and_home_again(
     there = ("-b", box.address, "--runner", "process")
     assert goes_on(fabric, home, job, *there) == "step 2 of 2\n"
     assert goes_on(fabric, home, job, "-b", "local", "--runner", "process") == "step 3 of 3\n"
+    assert goes_on(fabric, home, job, *there) == "step 4 of 4\n"
 
 
 @pytest.mark.parametrize(

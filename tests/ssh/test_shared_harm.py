@@ -44,7 +44,7 @@ STEADY_US: Final = round(patience(2) * 1e6)
 """A job that has waited for so long is known to whoever takes GPUs."""
 SECONDS: Final = 600.0
 SEED: Final = 23
-LOOK_SECONDS: Final = 0.05
+LOOK_SECONDS: Final = 0.02
 
 
 @pytest.fixture

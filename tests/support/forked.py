@@ -103,6 +103,16 @@ UTF_8: Final = "C.UTF-8"
 POSIX_SPAWN: Final = os.posix_spawn
 """The call itself: with it in its place a controller is a program again."""
 CONTROLLER: Final = os.path.join("workbench", "controller", "__main__.py")  # noqa: PTH118 - it is the end of a word
+_masking = threading.Lock()
+
+
+def _umask() -> int:
+    """Return this process's umask: it can be read only by being set, and threads have one in common."""
+    with _masking:
+        os.umask(mask := os.umask(0o077))
+        return mask
+
+
 MOST_BYTES: Final = 1 << 17
 """A request for a controller is shorter: it has words and an environment."""
 _LENGTH: Final = struct.Struct("=I")
@@ -164,7 +174,7 @@ class Forks:
                     pipes.append(kept)
                     ours.callback(os.close, kept)
                     theirs.append(end)
-                os.umask(mask := os.umask(0o077))
+                mask = _umask()
                 self.ask({"argv": argv, "cwd": str(cwd), "env": dict(env), "umask": mask}, theirs)
             finally:
                 for end in theirs:
@@ -504,7 +514,7 @@ class Controllers:
         is_controller = path == self._python and len(argv) > 2 and argv[2].endswith(CONTROLLER)
         if not (is_controller and self._can_run(env)):
             return self._spawn(path, argv, env, **options)
-        os.umask(mask := os.umask(0o077))
+        mask = _umask()
         request = {"argv": list(argv), "env": dict(env), "cwd": str(Path.cwd()), "umask": mask}
         files = [action[1:] for action in options["file_actions"]]
         line, theirs = os.pipe()

@@ -54,15 +54,16 @@ def agents_of_hosts() -> Path:
     Any user of a host reads it, and keeps in it what Python compiles: the first one does that for all.
     """
     if not _of_hosts:
-        _of_hosts.append(Path(tempfile.mkdtemp(prefix="fab-agents-")))
-        _of_hosts[-1].chmod(0o755)
-        unpacked = Path(archive.build(str(_of_hosts[-1]))).with_suffix("")
+        made = Path(tempfile.mkdtemp(prefix="fab-agents-"))
+        made.chmod(0o755)
+        unpacked = Path(archive.build(str(made))).with_suffix("")
         for path in (unpacked, *unpacked.rglob("*")):
             path.chmod(path.stat().st_mode | 0o444)
         for folder in [path for path in (unpacked, *unpacked.rglob("*")) if path.is_dir()]:
             folder.chmod(0o755)
             (folder / "__pycache__").mkdir()
             (folder / "__pycache__").chmod(0o1777)
+        _of_hosts.append(made)
     return _of_hosts[-1]
 
 
@@ -73,8 +74,10 @@ def lend_rclone_to_hosts() -> None:
     source, sha256 = local_rclone()
     path = agents_of_hosts() / f"rclone-{sha256}"
     if not path.exists():
-        shutil.copy(source, path)
-        path.chmod(0o755)
+        part = path.with_suffix(".part")
+        shutil.copy(source, part)
+        part.chmod(0o755)
+        part.rename(path)
 
 
 def lend_agents_to(user: User, home: Home) -> None:

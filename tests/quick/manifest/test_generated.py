@@ -1,6 +1,7 @@
 """Whatever a file holds, it is a job or an error of ours, never a traceback.
 
-A few hundred files are made each time; ``FABRIC_GENERATED_MANIFESTS=10000`` in the environment makes so many.
+A run makes a hundred and fifty files, the soak more; ``FABRIC_GENERATED_MANIFESTS=10000`` makes
+so many.
 """
 
 from __future__ import annotations

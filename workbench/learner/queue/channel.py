@@ -157,7 +157,11 @@ def insist(
                 raise _not_reached(log) from error
             if error.is_gone and is_dead and not _another_begins(home):
                 _begun[home] = (time.monotonic(), os.getpid())  # until it is known which process that is
-                started.append(run.spawn(argv, env, "/", log, ()))
+                try:
+                    started.append(run.spawn(argv, env, "/", log, ()))
+                except (Failure, OSError):
+                    _begun.pop(home, None)
+                    raise
                 _begun[home] = (time.monotonic(), started[-1])
         time.sleep(_PAUSE_SECONDS)
 
