@@ -33,6 +33,7 @@ class NewerEngine:
         """How many requests it refused for their version."""
         self._server = socket.socket(socket.AF_UNIX)
         self._open: list[socket.socket] = [self._server]
+        self._is_ended = False
         self._lock = threading.Lock()
 
     @property
@@ -49,6 +50,7 @@ class NewerEngine:
     def end(self) -> None:
         """Close all connections."""
         with self._lock:
+            self._is_ended = True
             for one in self._open:
                 with contextlib.suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
@@ -60,9 +62,23 @@ class NewerEngine:
                 client, _ = self._server.accept()
             except OSError:
                 return
-            self._thread(self._serve, client)
+            if self._keep(client):
+                self._thread(self._serve, client)
+
+    def _keep(self, one: socket.socket) -> bool:
+        """Have a connection closed at the end; one that comes after it is closed at once."""
+        with self._lock:
+            if self._is_ended:
+                one.close()
+            else:
+                self._open.append(one)
+            return not self._is_ended
 
     def _serve(self, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # it may be closed at any time
+            self._answer(client)
+
+    def _answer(self, client: socket.socket) -> None:
         head = client.recv(65536)
         request = _REQUEST.match(head)
         if request is None:
@@ -81,9 +97,9 @@ class NewerEngine:
             client.close()
             return
         engine = socket.socket(socket.AF_UNIX)
+        if not self._keep(engine):
+            return
         engine.connect(SOCKET)
-        with self._lock:
-            self._open += [client, engine]
         engine.sendall(self._translated(head))
         self._thread(self._pass_on, client, engine, True)
         self._pass_on(engine, client, False, tells_version=target in (b"version", b"_ping"))

@@ -337,6 +337,17 @@ def test_a_learner_is_stopped_without_inodes(on_few: Make, few: Path, kind: str,
     assert sorted(one.folder.glob("*.json.*")) == []
 
 
+def test_a_request_to_a_learner_that_has_just_ended_leaves_no_spare_file(few: Path) -> None:
+    (few / "state.json").write_text('{"phase": "exited"}')
+    keep_spares(str(few))
+    fill_files(few.parent)
+
+    ask_to_stop(str(few), {"kind": "halt"})
+
+    assert read_stop(str(few)) == {"kind": "halt"}
+    assert not (few / "stop.json.spare").exists()
+
+
 def test_a_halt_without_inodes_can_become_a_kill(on_few: Make, few: Path) -> None:
     one = on_few(NAP + "trap : TERM; echo ready; while :; do nap 0.02; done", grace_seconds=600.0)
     one.start()

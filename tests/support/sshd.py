@@ -126,11 +126,16 @@ def runs(user: User, word: bytes) -> bool:
 
 
 def kill_all(user: User) -> list[int]:
-    """Kill what runs as a user at this moment; return what there was."""
+    """Kill what runs as a user at this moment; return what there was.
+
+    All of it is stopped before: an agent that saw the end of its command, which may have a smaller number, would say
+    that the command was killed.
+    """
     found = processes_of(user)
-    for pid in found:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
     return found
 
 

@@ -371,6 +371,9 @@ def ask_to_stop(folder: str, request: dict[str, Any]) -> None:
     except OSError as error:
         _remove(new)
         if _replace_by_spare(path, data, False):
+            if read(folder).get("phase") == "exited":
+                # It may have ended, and removed its spare files, before its next one was made.
+                _remove(path + _SPARE)
             return
         try:
             os.symlink(str(request.get("kind")), new)
