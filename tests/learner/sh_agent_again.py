@@ -141,6 +141,7 @@ NOT_PROMISED: dict[str, str] = {
     "test_other_words_are_a_usage_error": _INSIDE,
     "test_output_is_the_same_without_splice": _INSIDE,
     "test_output_waits_for_room_and_is_complete": _HAND,
+    "test_a_request_to_a_learner_that_has_just_ended_leaves_no_spare_file": "of who asks, not of an agent",
     "test_requests_to_stop_are_written_without_inodes": "in tests/backends/test_shell_host.py",
     "test_secrets_reach_the_command_and_not_its_output": "again below: no last line in a reason with secrets about",
     "test_secrets_stay_masked_when_the_scribe_is_killed": _HAND,
