@@ -5,6 +5,7 @@ rclone has no hard links and no modes, and uploads what is written later. By ssh
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.waiting import ended, until
+from tests.support.waiting import ended, patience, until
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import FabricError
 
@@ -54,9 +55,20 @@ class FuseMount:
         if self._server is not None:
             far_ends = psutil.Process(self._server.pid).children() if self._server.poll() is None else []
             self._server.send_signal(signal.SIGKILL)
-            ended(self._server)
+            self._await_its_end(self._server)
             self._server = None
             until(lambda: not any(each.is_running() for each in far_ends), "the far end to be over")
+
+    def _await_its_end(self, server: subprocess.Popen[bytes]) -> None:
+        """Wait until the server is gone, and break its connection where it cannot go.
+
+        One that tells the kernel of a changed file waits for a folder's lock. Who holds that may wait for the server.
+        """
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(patience(2))
+            return
+        subprocess.run(["umount", "-f", str(self.point)], capture_output=True, check=False)
+        ended(server)
 
     def lose_connection(self) -> None:
         """Let the far end of sshfs die; with the option ``reconnect`` the mount comes back by itself."""
