@@ -26,21 +26,14 @@ for step in (100, 200):
 """
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Fabric]:
-    """The home that most tests of this module have in common: they look at jobs of their own alone."""
-    with shared_fabric() as fabric:
-        yield fabric
+@pytest.fixture
+def fabric(module_fabric: Fabric, tmp_path: Path) -> Fabric:
+    return module_fabric.within(tmp_path / "work")
 
 
 @pytest.fixture
-def fabric(shared: Fabric, tmp_path: Path) -> Fabric:
-    return shared.within(tmp_path / "work")
-
-
-@pytest.fixture
-def home(shared: Fabric) -> Home:
-    return shared.jobs_home
+def home(module_fabric: Fabric) -> Home:
+    return module_fabric.jobs_home
 
 
 @pytest.fixture
@@ -210,9 +203,9 @@ for step in (1, 2):
 
 
 @pytest.fixture(scope="module")
-def search(shared: Fabric, tmp_path_factory: pytest.TempPathFactory) -> str:
+def search(module_fabric: Fabric, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A search over three values, each with a checkpoint after two steps: loss x, then x / 2."""
-    fabric = shared.within(tmp_path_factory.mktemp("search"))
+    fabric = module_fabric.within(tmp_path_factory.mktemp("search"))
     (fabric.folder / "train.py").write_text(CLIMB)
     (fabric.folder / "search.yml").write_text(SEARCH)
     found = fabric("run", "-q", "search.yml").stdout.strip()

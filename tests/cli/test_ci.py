@@ -7,12 +7,11 @@ import re
 import signal
 import subprocess
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.command import EXECUTABLE, Fabric, shared_fabric
+from tests.support.command import EXECUTABLE, Fabric
 from tests.support.waiting import patience, until
 
 MANIFEST = """\
@@ -28,23 +27,9 @@ evaluation_metrics:
 """
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Fabric]:
-    """The home that most tests of this module have in common: they look at jobs of their own alone."""
-    with shared_fabric() as fabric:
-        yield fabric
-
-
 @pytest.fixture
-def fabric(shared: Fabric, tmp_path: Path) -> Fabric:
-    return shared.within(tmp_path / "work")
-
-
-@pytest.fixture
-def alone() -> Iterator[Fabric]:
-    """A home of its own, for a test of all that is in one."""
-    with shared_fabric() as fabric:
-        yield fabric
+def fabric(module_fabric: Fabric, tmp_path: Path) -> Fabric:
+    return module_fabric.within(tmp_path / "work")
 
 
 @pytest.fixture
@@ -68,8 +53,8 @@ def test_the_jobs_own_failure_goes_first(fabric: Fabric, manifest: Path) -> None
     assert ran.returncode == 7
 
 
-def test_a_wrong_requirement_starts_nothing(alone: Fabric, manifest: Path) -> None:
-    fabric = alone.within(manifest.parent)
+def test_a_wrong_requirement_starts_nothing(separate_fabric: Fabric, manifest: Path) -> None:
+    fabric = separate_fabric.within(manifest.parent)
     message = fabric("run", "manifest.yml", "--require", "accuracy=>0.9", expect=64).stderr
 
     assert "  accuracy=>0.9\n          ^^" in message
@@ -77,9 +62,9 @@ def test_a_wrong_requirement_starts_nothing(alone: Fabric, manifest: Path) -> No
 
 
 def test_reports_that_cannot_be_written_are_reported_before_anything_starts(
-    alone: Fabric, manifest: Path
+    separate_fabric: Fabric, manifest: Path
 ) -> None:
-    fabric = alone.within(manifest.parent)
+    fabric = separate_fabric.within(manifest.parent)
     for option in ("--junit", "--summary"):
         assert "no folder" in fabric("run", "manifest.yml", option, "no/such/file", expect=73).stderr
     assert fabric.json("list", "--json") == []

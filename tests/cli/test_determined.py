@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.command import Fabric, shared_fabric, until_search_is
+from tests.support.command import Fabric, until_search_is
 from tests.support.several_learners import EXPERIMENT as SEVERAL
 from tests.support.several_learners import TRAIN as OF_SEVERAL
 from tests.support.waiting import until
@@ -35,28 +35,14 @@ needs_files = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Fabric]:
-    """The home that most tests of this module have in common: they look at jobs of their own alone."""
-    with shared_fabric() as fabric:
-        yield fabric
+@pytest.fixture
+def fabric(module_fabric: Fabric, tmp_path: Path) -> Fabric:
+    return module_fabric.within(tmp_path / "work")
 
 
 @pytest.fixture
-def fabric(shared: Fabric, tmp_path: Path) -> Fabric:
-    return shared.within(tmp_path / "work")
-
-
-@pytest.fixture
-def home(shared: Fabric) -> Home:
-    return shared.jobs_home
-
-
-@pytest.fixture
-def alone() -> Iterator[Fabric]:
-    """A home of its own, for a test that lists all jobs or changes the configuration."""
-    with shared_fabric() as fabric:
-        yield fabric
+def home(module_fabric: Fabric) -> Home:
+    return module_fabric.jobs_home
 
 
 @pytest.fixture
@@ -545,8 +531,8 @@ with det.core.init() as core:
 """
 
 
-def test_hyperparameters_of_a_search_have_any_names_wherever_they_are_read(alone: Fabric) -> None:
-    fabric = alone
+def test_hyperparameters_of_a_search_have_any_names_wherever_they_are_read(separate_fabric: Fabric) -> None:
+    fabric = separate_fabric
     (fabric.folder / "named.yaml").write_text(NAMED)
     (fabric.folder / "train.py").write_text(PRINTS_NAMES)
     samples = fabric.json("preview", "named.yaml", "--samples", "2", "--json")["samples"]
@@ -705,9 +691,9 @@ def test_slots_that_are_set_on_the_command_line_are_those_of_a_file(fabric: Fabr
 
 
 def test_a_slot_is_a_process_where_there_is_no_gpu_unless_it_is_configured_otherwise(
-    alone: Fabric,
+    separate_fabric: Fabric,
 ) -> None:
-    fabric = alone
+    fabric = separate_fabric
     (fabric.folder / "slots.yaml").write_text(SLOTS)
 
     assert fabric("run", "-q", "slots.yaml").stdout == "slots [0, 1]\n"
@@ -935,10 +921,10 @@ def described(fabric: Fabric) -> list[str]:
 
 
 @needs_files
-def test_unmanaged_examples_need_no_file(alone: Fabric, tmp_path: Path) -> None:
+def test_unmanaged_examples_need_no_file(separate_fabric: Fabric, tmp_path: Path) -> None:
     folder = tmp_path / "unmanaged"
     shutil.copytree(Path(FOLDER, "examples/features/unmanaged"), folder)
-    fabric = alone.within(folder)
+    fabric = separate_fabric.within(folder)
 
     planned = fabric("plan", "--", "python3", "1_singleton.py").stdout
     fabric("run", "-q", "--", "python3", "1_singleton.py")
@@ -1079,9 +1065,9 @@ def run_first(fabric: Fabric) -> FirstTrial:
 
 
 @pytest.fixture(scope="module")
-def first(shared: Fabric, tmp_path_factory: pytest.TempPathFactory) -> FirstTrial:
+def first(module_fabric: Fabric, tmp_path_factory: pytest.TempPathFactory) -> FirstTrial:
     """One for all tests that let it stay."""
-    return run_first(shared.within(tmp_path_factory.mktemp("first")))
+    return run_first(module_fabric.within(tmp_path_factory.mktemp("first")))
 
 
 def test_a_trial_begins_with_the_checkpoint_or_the_trial_that_its_searcher_names(

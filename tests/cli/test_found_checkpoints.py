@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.command import Fabric, Serve, shared_fabric
+from tests.support.command import Fabric, Serve
 from workbench.paths import Home
 
 TRAIN = """\
@@ -56,21 +56,14 @@ for epoch in range(1, 13):
 RunTrain = Callable[..., str]
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Fabric]:
-    """The home that all tests of this module have in common: they look at jobs of their own alone."""
-    with shared_fabric() as fabric:
-        yield fabric
+@pytest.fixture
+def fabric(module_fabric: Fabric, tmp_path: Path) -> Fabric:
+    return module_fabric.within(tmp_path / "work")
 
 
 @pytest.fixture
-def fabric(shared: Fabric, tmp_path: Path) -> Fabric:
-    return shared.within(tmp_path / "work")
-
-
-@pytest.fixture
-def home(shared: Fabric) -> Home:
-    return shared.jobs_home
+def home(module_fabric: Fabric) -> Home:
+    return module_fabric.jobs_home
 
 
 @pytest.fixture

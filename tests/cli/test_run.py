@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.command import EXECUTABLE, Fabric, shared_fabric
+from tests.support.command import EXECUTABLE, Fabric
 from tests.support.waiting import until
 from workbench.job import short_id
 from workbench.paths import Home
@@ -41,28 +40,14 @@ open(os.environ["RESULT_DIR"] + "/model", "w").write("weights")
 """
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Fabric]:
-    """The home that most tests of this module have in common: they look at jobs of their own alone."""
-    with shared_fabric() as fabric:
-        yield fabric
+@pytest.fixture
+def fabric(module_fabric: Fabric, tmp_path: Path) -> Fabric:
+    return module_fabric.within(tmp_path / "work")
 
 
 @pytest.fixture
-def fabric(shared: Fabric, tmp_path: Path) -> Fabric:
-    return shared.within(tmp_path / "work")
-
-
-@pytest.fixture
-def home(shared: Fabric) -> Home:
-    return shared.jobs_home
-
-
-@pytest.fixture
-def alone() -> Iterator[Fabric]:
-    """A home of its own, for a test of all that is in one."""
-    with shared_fabric() as fabric:
-        yield fabric
+def home(module_fabric: Fabric) -> Home:
+    return module_fabric.jobs_home
 
 
 @pytest.fixture
@@ -156,8 +141,8 @@ def test_code_may_be_a_folder_or_an_archive(fabric: Fabric, project: Path) -> No
     assert "lr 1" in fabric("run", str(archive), "-e", "FABRIC_PARAM_LR=1", "--", "python3 train.py 1").stdout
 
 
-def test_a_secret_is_handed_over_and_is_in_no_row_log_or_record(alone: Fabric) -> None:
-    fabric, home = alone, alone.jobs_home
+def test_a_secret_is_handed_over_and_is_in_no_row_log_or_record(separate_fabric: Fabric) -> None:
+    fabric, home = separate_fabric, separate_fabric.jobs_home
     value = "s3cr3t-value-of-mine"
     ran = fabric("run", "-e", "MY_TOKEN", "--", "printf %s $MY_TOKEN | wc -c; echo $MY_TOKEN", MY_TOKEN=value)
 
@@ -219,8 +204,8 @@ def test_several_learners_are_distinguished(fabric: Fabric) -> None:
     assert sorted(plain.splitlines()) == ["from 1", "from 2"]
 
 
-def test_the_plan_shows_what_is_sent_and_starts_nothing(alone: Fabric, project: Path) -> None:
-    fabric, home = alone.within(project), alone.jobs_home
+def test_the_plan_shows_what_is_sent_and_starts_nothing(separate_fabric: Fabric, project: Path) -> None:
+    fabric, home = separate_fabric.within(project), separate_fabric.jobs_home
     document = fabric.json("plan", "manifest.yml", "--json")
     text = fabric("run", "--plan", "manifest.yml").stdout
 
@@ -288,10 +273,10 @@ def test_a_run_in_the_persons_home_takes_no_code(clean_environment: Path) -> Non
     assert "is a whole home folder, which is not taken as code unasked" in ran.stderr
 
 
-def test_nothing_of_a_job_is_left_when_it_has_ended(alone: Fabric) -> None:
+def test_nothing_of_a_job_is_left_when_it_has_ended(separate_fabric: Fabric) -> None:
     from tests.support.processes import belonging_to
 
-    fabric, home = alone, alone.jobs_home
+    fabric, home = separate_fabric, separate_fabric.jobs_home
     fabric("run", "--", "true")
     fabric("controller", "stop")
 
@@ -315,11 +300,11 @@ def test_a_command_goes_before_the_manifests(fabric: Fabric, project: Path) -> N
 
 
 @pytest.mark.parametrize("address", ["slurm://login/queue", "cloud://context"])
-def test_a_backend_that_nothing_installed_reaches_is_refused(alone: Fabric, address: str) -> None:
-    ran = alone("run", "--backend", address, "--", "true", expect=64)
+def test_a_backend_that_nothing_installed_reaches_is_refused(separate_fabric: Fabric, address: str) -> None:
+    ran = separate_fabric("run", "--backend", address, "--", "true", expect=64)
 
     assert "local" in ran.stderr
-    assert alone.json("list", "--json") == []
+    assert separate_fabric.json("list", "--json") == []
 
 
 @pytest.mark.parametrize(

@@ -22,16 +22,9 @@ TRAPS = 'trap "echo checkpoint; exit 0" TERM; echo started; while :; do sleep 0.
 STUBBORN = 'trap "" TERM; echo started; while :; do sleep 0.2; done'
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Fabric]:
-    """The home that most tests of this module have in common: they look at the last job alone."""
-    with shared_fabric() as fabric:
-        yield fabric
-
-
 @pytest.fixture
-def fabric(shared: Fabric, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fabric:
-    return shared.entered(tmp_path / "work", monkeypatch)
+def fabric(module_fabric: Fabric, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fabric:
+    return module_fabric.entered(tmp_path / "work", monkeypatch)
 
 
 @pytest.fixture

@@ -128,6 +128,20 @@ def fabric(request: pytest.FixtureRequest, clean_environment: Path, home: Home) 
     end_everything(home)
 
 
+@pytest.fixture(scope="module")
+def module_fabric() -> Iterator[Fabric]:
+    """A home that tests of a module have in common, where each looks at jobs of its own alone."""
+    with shared_fabric() as fabric:
+        yield fabric
+
+
+@pytest.fixture
+def separate_fabric() -> Iterator[Fabric]:
+    """In a module with such a home another one, for a test that lists all jobs or changes the configuration."""
+    with shared_fabric() as fabric:
+        yield fabric
+
+
 @pytest.fixture
 def serve(fabric: Fabric, home: Home) -> Iterator[Serve]:
     from workbench.data.stores.rclone import find_rclone
