@@ -89,14 +89,26 @@ class _LateCompilation:
         self._freeze()
 
     def compile(self) -> None:
-        """Have ``dataclasses`` write the methods, and give them to the class with slots."""
+        """Have ``dataclasses`` write the methods, and give them to the class with slots.
+
+        A signal's handler may use the class while it is compiled: it compiles it from the beginning then, since
+        ``dataclasses`` takes no class twice.
+        """
         with _lock:
             if self._done:
                 return
-            compiled: type = dataclasses.dataclass(frozen=True)(self._written)
+            compiled: type = dataclasses.dataclass(frozen=True)(self._copy())
             for name in (*self._own, *_FACTS):
                 setattr(self.slotted, name, compiled.__dict__[name])
             self._done = True
+
+    def _copy(self) -> type:
+        """Return a class like the one that was written, which nobody else has."""
+        written = self._written
+        own = {
+            name: value for name, value in written.__dict__.items() if name not in ("__dict__", "__weakref__")
+        }
+        return type(written)(written.__name__, written.__bases__, own)
 
     def _stub(self, name: str) -> Any:  # a function of any signature
         def call(instance: Any, /, *args: Any, **options: Any) -> Any:

@@ -65,6 +65,30 @@ def test_values_are_made_compared_and_shown_by_their_fields() -> None:
     assert Coloured(1, name="a").colour == "red"
 
 
+def test_a_class_is_used_by_a_signals_handler_while_it_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True, slots=True)
+    class Asked:
+        why: str
+        names: list[str] = dataclasses.field(default_factory=list)
+
+    made, process = [], dataclasses.dataclass
+
+    def process_and_be_interrupted(**options: bool) -> Any:
+        def interrupted(written: type) -> type:
+            compiled = process(**options)(written)
+            if not made:
+                made.append(None)
+                made.append(Asked("from the handler"))
+            return compiled
+
+        return interrupted
+
+    monkeypatch.setattr(dataclasses, "dataclass", process_and_be_interrupted)
+
+    assert Asked("first") != Asked("from the handler") == made[1]
+    assert Asked("first").names == []
+
+
 def test_the_first_use_may_be_any_of_the_methods() -> None:
     for use in (repr, hash, dataclasses.fields, lambda it: it == it, lambda it: dataclasses.replace(it, x=3)):
 

@@ -258,17 +258,20 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int
 def _end_by_signals(process: ControllerProcess) -> None:
     """Have SIGTERM and SIGINT end the loop, and the system the whole process where that does not come to an end.
 
-    Without memory Python may wait forever for a thread that it could not start.
+    Without memory Python may wait forever for a thread that it could not start. Only the first signal counts: another
+    one gives it no more time, and many could interrupt each other's handlers.
     """
+    numbers = signal.SIGTERM, signal.SIGINT
 
     def end(number: int, _: object) -> None:
-        if signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0):  # another signal gives it no more time
-            signal.setitimer(signal.ITIMER_REAL, ENDS_WITHIN_SECONDS)
+        for each in numbers:
+            signal.signal(each, lambda *_: None)  # to ignore it would be inherited by what it starts
+        signal.setitimer(signal.ITIMER_REAL, ENDS_WITHIN_SECONDS)
         process.end(f"{signal.Signals(number).name} came")
 
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+    for each in numbers:
+        signal.signal(each, end)
 
 
 def _listen(home: Home, path: Path, process: ControllerProcess) -> ControllerServer:
