@@ -334,6 +334,7 @@ def test_names_and_labels_of_an_arrays_jobs_have_their_parameters(sweep: Fabric)
     (sweep.folder / "manifest.yml").write_text(
         MANIFEST.replace("name: digits", "name: lr-${params.lr}") + "labels: {of: '${params.lr}'}\n"
     )
+    assert sweep.json("plan", "manifest.yml", *THOUSANDS, "--json")["search"]["name"] == "lr"
     array = sweep("run", "-q", "manifest.yml", *THOUSANDS, "--at-most", "1").stdout.strip()
 
     with Store.open(sweep.jobs_home) as store:
@@ -341,3 +342,6 @@ def test_names_and_labels_of_an_arrays_jobs_have_their_parameters(sweep: Fabric)
     sweep("kill", array)
     first = sweep.json("show", sweep.json("experiment", "trials", array, "--json")[0]["id"], "--json")
     assert (first["name"], first["labels"]["of"]) == ("lr-1-1", "1")
+    assert sweep.json("experiment", "show", array, "--json")["name"] == "lr"
+    assert sweep.json("show", "lr[1]", "--json")["id"] == first["id"]
+    assert sweep.json("show", "lr[1500]", "--json")["name"] == "lr-1500-1500"

@@ -180,8 +180,10 @@ def test_several_numbers_stand_for_several_jobs(store: Store) -> None:
     rows = make(store, 1, 2, 3, 4)
 
     found = [resolve(store, each).id for each in each_name(store, ["many[1..2,4]", "abc[3-3]", "many-1"])]
+    slurm = [resolve(store, each).id for each in each_name(store, ["abcdefghj_[1,3-4]", "abcdefghj_2"])]
 
     assert found == [rows[0].id, rows[1].id, rows[3].id, rows[2].id, rows[0].id]
+    assert slurm == [rows[0].id, rows[2].id, rows[3].id, rows[1].id]
     with pytest.raises(UsageError, match="stands for several jobs, and one is asked for"):
         resolve(store, "many[1..2]")
     with pytest.raises(UsageError, match="3-1 has no numbers"):

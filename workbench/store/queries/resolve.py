@@ -34,11 +34,12 @@ _SEARCH_PREFIX_MIN: Final = 3
 _LAST: Final = re.compile(r"@last(?:~(\d{1,9}))?")
 
 _NUMBERS: Final = r"\d{1,9}(?:(?:\.\.|-)\d{1,9})?"
-_MEMBERS: Final = re.compile(
-    rf"(?P<of>.*\S)\[(?P<numbers>{_NUMBERS}(?:,{_NUMBERS})*)\]"
-    # As Slurm has it, and no shell expands it. Only behind a whole id: names end like this, too.
-    rf"|(?P<id>(?:{SEARCH_ID_PREFIX})?[{ID_ALPHABET}]{{{ID_LENGTH}}})_(?P<number>\d{{1,9}})"
+_LISTED: Final = rf"{_NUMBERS}(?:,{_NUMBERS})*"
+_MEMBERS: Final = re.compile(rf"(.*\S)\[({_LISTED})\]")
+_SLURM: Final = re.compile(
+    rf"((?:{SEARCH_ID_PREFIX})?[{ID_ALPHABET}]{{{ID_LENGTH}}})_(?:(\d{{1,9}})|\[({_LISTED})\])"
 )
+"""As Slurm has it: no shell expands ``ID_17``. Only behind the whole id of a search, since names end like this, too."""
 
 _MEMBERS_MOST: Final = 1000
 """So many jobs of an array at most are named by one word."""
@@ -101,13 +102,20 @@ def each_name(store: Store, names: Iterable[str]) -> Iterator[str]:
         UsageError: a name stands for more jobs than may be named so, or a range goes down.
     """
     for text in names:
-        found = _MEMBERS.fullmatch(text.strip())
-        if found is None or found["id"] or found["numbers"].isdecimal():
+        found = _with_numbers(store, text.strip())
+        if found is None or found[1].isdecimal():
             yield text
         elif _find(store, "name = ?", text.strip()) or whole_experiment(store, text.strip()):
             yield text  # one may be called like this
         else:
-            yield from (f"{found['of']}[{number}]" for number in _numbers(text, found["numbers"]))
+            yield from (f"{found[0]}[{number}]" for number in _numbers(text, found[1]))
+
+
+def _with_numbers(store: Store, text: str) -> tuple[str, str] | None:
+    """Return whose jobs a text means, and their numbers; None where it has no numbers."""
+    if (found := _SLURM.fullmatch(text)) and whole_experiment(store, found[1]) is not None:
+        return found[1], found[2] or found[3]
+    return (found[1], found[2]) if (found := _MEMBERS.fullmatch(text)) else None
 
 
 def _numbers(text: str, numbers: str) -> list[int]:
@@ -128,17 +136,15 @@ def _numbers(text: str, numbers: str) -> list[int]:
 
 def _member(store: Store, name: str, *, one: bool) -> JobRow | None:
     """Return the job of an array, of a search or of a sweep that its number stands for."""
-    found = _MEMBERS.fullmatch(name)
+    found = _with_numbers(store, name)
     if found is None:
         return None
     from workbench.store.queries.members import member  # few names are such, and it costs each command 2 ms
 
-    if found["id"]:
-        search = whole_experiment(store, found["id"])
-        return None if search is None else member(store, search, int(found["number"]))
-    if not found["numbers"].isdecimal():
+    whose, numbers = found
+    if not numbers.isdecimal():
         raise UsageError(f"{name} stands for several jobs, and one is asked for", hint="name one of them")
-    whose, number = found["of"], int(found["numbers"])
+    number = int(numbers)
     if whose == "@last":
         newest = next(iter(experiments(store)), None)
         if newest is None:
