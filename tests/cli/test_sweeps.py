@@ -280,6 +280,7 @@ def test_an_array_makes_its_jobs_when_their_turn_comes_and_has_one_line_in_lists
     facts = [later[key] for key in ("number", "name", "hparams", "will_be_made", "running", "at_most")]
     assert facts == [1999, "many-1999", {"lr": 1999}, True, 1, 1]
     page = sweep("show", "many[1999]").stdout
+    assert sweep("experiment", "show", "many[1999]").stdout == page
     assert "many-1999  not made yet" in page and "lr=1999" in page and "job 1,999 of 2,000" in page
     for words in (("logs", "many[1999]"), ("kill", "many[2..3]", "many[1999]"), ("attach", "many[1999]")):
         refused = sweep(*words, expect=75)

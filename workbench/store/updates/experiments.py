@@ -145,9 +145,8 @@ def remove_experiment(store: Store, experiment_id: str) -> Path:
 
 def _apply(store: Store, experiment_id: str, event: Mapping[str, Any], end: int) -> None:
     if event["do"] == "submit":
-        from workbench.manifest.builder.params import (
-            search_name,
-        )  # who changes a job needs nothing of manifests
+        # Who changes a job needs nothing of manifests.
+        from workbench.manifest.builder.params import search_name
 
         document = read_experiment_file(store.home, experiment_id)
         search = document["spec"]["search"]
