@@ -13,6 +13,7 @@ The tree::
       CannotWrite                   73   a home, folder or disk that takes no more
         NoSpaceLeft                    73   for want of room, or of quota: it works again once there is some
       TryAgain                      75   busy now, may work later
+      NotMade                       75   a job of an array whose turn has not come; 64 where it never does
       NotAllowed                    77   rights are missing
         NeedsLogin                  77   a person has to type something first
         RightsMissing               77   rights without which nothing was started

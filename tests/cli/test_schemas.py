@@ -58,6 +58,7 @@ EXTRA: Final = (
     "metrics --try tried.yml tried.log --json",
     "metrics --try auto auto.log --json",
     "preview search.yml --json",
+    "show searched[2] --json",
     "experiment list --json",
     "experiment show searched --json",
     "experiment trials searched --json",
@@ -190,8 +191,8 @@ def _prepare(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _write_search(home: Home) -> None:
-    """Write a search with one trial, which has ended."""
-    spec = JobSpec("searched", search={"method": "random", "max_trials": 1, "metric": "loss", "params": {}})
+    """Write a search with one trial, which has ended, and another one that is never made."""
+    spec = JobSpec("searched", search={"method": "random", "max_trials": 2, "metric": "loss", "params": {}})
     trial = {
         "trial": "b33deacb-5c03-42f3-8e95-f52e6af463bb",
         "number": 1,

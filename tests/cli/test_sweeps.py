@@ -272,8 +272,26 @@ def test_an_array_makes_its_jobs_when_their_turn_comes_and_has_one_line_in_lists
     assert len(sweep.json("list", "--json", "--all")) < 150
     assert len([line for line in sweep("list").stdout.splitlines() if "many" in line]) == 1
     assert sweep("logs", "many-1").stdout.startswith("lr 1 seed ")
+    assert sweep("logs", "many[1]").stdout == sweep("logs", "many-1").stdout
+    assert {row["name"] for row in sweep.json("status", "many[1..2]", f"{array}_3", "--json")} == {
+        "many-1", "many-2", "many-3",
+    }  # fmt: skip
+    later = sweep.json("show", "many[1999]", "--json")
+    facts = [later[key] for key in ("number", "name", "hparams", "will_be_made", "running", "at_most")]
+    assert facts == [1999, "many-1999", {"lr": 1999}, True, 1, 1]
+    page = sweep("show", "many[1999]").stdout
+    assert sweep("experiment", "show", "many[1999]").stdout == page
+    assert "many-1999  not made yet" in page and "lr=1999" in page and "job 1,999 of 2,000" in page
+    for words in (("logs", "many[1999]"), ("kill", "many[2..3]", "many[1999]"), ("attach", "many[1999]")):
+        refused = sweep(*words, expect=75)
+        assert "is not made yet" in refused.stderr and "`fabric experiment kill" in refused.stderr
+    assert trials()[2] == (3, "RUNNING")  # killed with the others, it would be none
+    assert "is not made yet" in sweep("wait", "many[1999]", "--timeout", "0.1s", expect=124).stderr
+    assert "many-2  COMPLETED" in sweep("wait", "--any", "many[1999]", "many[2]").stdout
     sweep("kill", "many")
     assert {state for _, state in trials()} <= {"COMPLETED", "CANCELLED"}
+    assert "was never made" in sweep("wait", "many[1999]", expect=64).stderr
+    assert "never made" in sweep("show", "many[1999]").stdout
 
 
 def test_a_preview_and_a_plan_show_how_many_jobs_an_array_has(sweep: Fabric) -> None:
@@ -317,6 +335,7 @@ def test_names_and_labels_of_an_arrays_jobs_have_their_parameters(sweep: Fabric)
     (sweep.folder / "manifest.yml").write_text(
         MANIFEST.replace("name: digits", "name: lr-${params.lr}") + "labels: {of: '${params.lr}'}\n"
     )
+    assert sweep.json("plan", "manifest.yml", *THOUSANDS, "--json")["search"]["name"] == "lr"
     array = sweep("run", "-q", "manifest.yml", *THOUSANDS, "--at-most", "1").stdout.strip()
 
     with Store.open(sweep.jobs_home) as store:
@@ -324,3 +343,6 @@ def test_names_and_labels_of_an_arrays_jobs_have_their_parameters(sweep: Fabric)
     sweep("kill", array)
     first = sweep.json("show", sweep.json("experiment", "trials", array, "--json")[0]["id"], "--json")
     assert (first["name"], first["labels"]["of"]) == ("lr-1-1", "1")
+    assert sweep.json("experiment", "show", array, "--json")["name"] == "lr"
+    assert sweep.json("show", "lr[1]", "--json")["id"] == first["id"]
+    assert sweep.json("show", "lr[1500]", "--json")["name"] == "lr-1500-1500"

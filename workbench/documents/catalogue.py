@@ -183,6 +183,7 @@ Document = (
     | experiments.PreviewDocument
     | experiments.ExperimentDocument
     | experiments.TrialDocument
+    | experiments.UnmadeJobDocument
     | schedules.ScheduleDocument
     | metrics.LogsDocument
     | metrics.HitDocument

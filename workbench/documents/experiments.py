@@ -73,6 +73,33 @@ class TrialDocument(TypedDict):
     """How many rungs it has reached; null where its search has none."""
 
 
+class UnmadeJobDocument(TypedDict):
+    """A job of an array, or of a search, that is not made: `fabric show 'NAME[17]' --json`."""
+
+    schema: Literal["fabric.unmade/1"]
+    experiment: str
+    """The array, or the search."""
+    experiment_name: str
+    experiment_state: Literal["RUNNING", "PAUSED", "STOPPING", "COMPLETED", "FAILED", "KILLED"]
+    number: int
+    """From 1, in the order in which they are made."""
+    expected_trials: int
+    """How many there will be; of what was ended early, how many there would have been."""
+    name: str | None
+    """What the job will be called; null where that has parameters which are not known yet."""
+    hparams: dict[str, Any] | None
+    """Null where they are chosen when its turn comes."""
+    will_be_made: bool
+    """Whether its turn comes by itself, or once what is paused goes on; false where all is over."""
+    reason: str
+    """Why it is not made."""
+    made: int
+    """How many jobs there are already."""
+    running: int
+    at_most: int | None
+    """How many may run at once; null where nothing limits that."""
+
+
 class RungEntry(TypedDict):
     """A rung at which a search compares its trials."""
 

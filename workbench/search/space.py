@@ -156,6 +156,15 @@ class Space(Distribution):
         for values in itertools.product(*(self.parts[name].points() for name in names)):
             yield dict(zip(names, values, strict=True))
 
+    def point(self, index: int) -> Hparams:
+        """Return the combination with an index, from 0, without making the others."""
+        found: Hparams = {}
+        for name in sorted(self.parts, reverse=True):
+            points = self.parts[name].points()
+            index, own = divmod(index, len(points))
+            found[name] = points[own]
+        return dict(sorted(found.items()))
+
     def size(self) -> int:
         """Return how many points its grid has, without making them."""
         total = 1

@@ -4,7 +4,7 @@ import pytest
 
 from tests.quick.manifest.support import fault_of, faults_of, loaded, spec_of
 from workbench.manifest import param_text, param_variable
-from workbench.manifest.builder.params import param_variables, params_by_name, with_params
+from workbench.manifest.builder.params import param_variables, params_by_name, search_name, with_params
 
 PARAMS = "params: {lr: 1e-5, name: a b, flag: true, gpus: 2}\n"
 
@@ -84,3 +84,13 @@ def test_of_two_that_are_called_alike_all_have_the_first() -> None:
         assert param_variables(params) == {"FABRIC_PARAM_A_B": str(first)}
         assert with_params("--b=${params.a.b}", params) == f"--b={first}"
         assert params_by_name(params) == {"a.b": first}
+
+
+def test_a_search_is_called_what_its_trials_names_begin_with() -> None:
+    for name, own in (
+        ("run-${params.lr}", "run"),
+        ("lr=${params.lr} of ${params.n}", "lr"),
+        ("a-b", "a-b"),
+        ("${params.lr}-x", "${params.lr}-x"),
+    ):
+        assert search_name(name) == own

@@ -117,6 +117,16 @@ def test_points_of_numbers_lie_evenly() -> None:
     assert LogUniform(-3, -1, count=1).points() == pytest.approx([1e-2], rel=1e-12)
 
 
+def test_a_point_of_a_grid_is_made_without_the_others() -> None:
+    deep = Space({"d": Uniform(0, 1, 3), "c": Constant(5)})
+    space = Space({"b": Categorical(("x", "y")), "e": deep, "a": Integer(1, 4, 2)})
+
+    found = [space.point(index) for index in range(space.size())]
+
+    assert found == space.points()
+    assert [list(each) for each in found] == [list(each) for each in space.points()]
+
+
 def test_a_grid_changes_its_last_name_first() -> None:
     space = Space({"b": Categorical(("x", "y")), "a": Integer(1, 2, 2)})
 

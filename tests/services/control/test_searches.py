@@ -15,6 +15,7 @@ from workbench.services.controller_watch import is_unattended
 from workbench.store.db.database import Store
 from workbench.store.queries.experiments import ExperimentRow, experiment, short_experiment_id, trial_jobs
 from workbench.store.queries.jobs import has_open_searches
+from workbench.store.queries.members import NotMade, member, unmade_job
 from workbench.store.updates.experiments import record_event
 
 DELETION = {"do": "delete", "who": "me@box", "state": "STOPPING", "reason": "is being deleted by me@box"}
@@ -78,6 +79,59 @@ def test_waiting_for_a_paused_search_warns_once_how_it_goes_on(
     record_event(store, search.id, ENDED)
     wait_until_over(store, (), (search,), warn=warnings.append)
     assert len(warnings) == 2
+
+
+def test_a_trial_that_is_not_made_yet_is_waited_for_until_its_job_is_over(
+    store: Store, search: ExperimentRow, woken: list[Home], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twelfth = trial_jobs(store, search.id)[-1]
+    store.execute("UPDATE trials SET number = 13 WHERE number = 12")  # nobody has begun the twelfth
+    store.execute("UPDATE jobs SET state = 'COMPLETED' WHERE id = ?", (twelfth.id,))
+    with pytest.raises(NotMade) as caught:
+        member(store, search, 12)
+    looks: list[float] = []
+
+    def make_it(seconds: float) -> None:
+        looks.append(seconds)
+        with Store.open(store.home) as other:
+            number = 12 if len(looks) == 3 else 14
+            other.execute("UPDATE trials SET number = ? WHERE job_id = ?", (number, twelfth.id))
+
+    monkeypatch.setattr("workbench.services.follow.wait.time.sleep", make_it)
+
+    *_, in_time = wait_until_over(store, (), (), unmade=(caught.value.unmade,), warn=print)
+
+    assert in_time and len(looks) == 3
+    assert woken
+
+
+def test_a_trial_that_is_never_made_is_not_waited_for(
+    store: Store, search: ExperimentRow, woken: list[Home], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unmade = unmade_job(store, search, 14)
+
+    def end_it(_: float) -> None:
+        with Store.open(store.home) as other:
+            record_event(other, search.id, ENDED)
+
+    monkeypatch.setattr("workbench.services.follow.wait.time.sleep", end_it)
+
+    with pytest.raises(NotMade, match="was never made: the search is FAILED: an older fabric ended it"):
+        wait_until_over(store, (), (), unmade=(unmade,), warn=print)
+    assert woken
+
+
+def test_a_trial_that_a_paused_search_has_not_made_is_waited_for_with_a_warning(
+    store: Store, search: ExperimentRow, woken: list[Home]
+) -> None:
+    warnings: list[str] = []
+    unmade = unmade_job(store, search, 14)
+    record_event(store, search.id, {"do": "pause", "who": "me@box", "state": "PAUSED"})
+
+    *_, in_time = wait_until_over(store, (), (), unmade=(unmade,), timeout_seconds=0.1, warn=warnings.append)
+
+    assert not in_time and len(warnings) == 1 and "digits is paused" in warnings[0]
+    assert woken
 
 
 @pytest.mark.usefixtures("at_once")

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.jobs import add_job
 from workbench.errors import AmbiguousName, FabricError, UnknownName, UsageError
 from workbench.job import Reason, State, short_id
-from workbench.services.control.select import JobSelector, select
+from workbench.services.control.select import JobSelector, select, select_all
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
 from workbench.store.updates.deletion import mark_deleted
@@ -65,6 +65,15 @@ def test_a_name_that_is_that_of_two_jobs_is_refused_where_one_is_meant(
 
     assert f"{short_id(newer.id)} (one, QUEUED)" in refused.value.message
     assert refused.value.hint == "give more characters of the id"
+
+
+def test_numbers_of_a_sweep_mean_several_of_its_jobs(store: Store) -> None:
+    for number in range(1, 5):
+        add_job(store, f"digits-{number}", labels={"sweep": "lr"})
+
+    selector = JobSelector(("lr[1..2,4]", "digits[2]"))
+    assert names(store, *selector.names) == ["digits-1", "digits-2", "digits-4"]
+    assert [row.name for row in select_all(store, selector).jobs] == ["digits-1", "digits-2", "digits-4"]
 
 
 def test_a_label_means_all_jobs_that_have_it_the_oldest_first(store: Store, rows: dict[str, JobRow]) -> None:

@@ -31,7 +31,8 @@ Made from the commands by `python -m workbench.cli.framework.docgen --write`; a 
   fabric go to stderr. Colours and live status lines appear only on a terminal; `NO_COLOR` and `TERM=dumb` turn
   them off.
 * A job is named by its id (`training-` may be left out), any unique beginning of it, its name (the newest job that
-  has it), or `@last`; `@last~1` is the one before.
+  has it), or `@last`; `@last~1` is the one before. `NAME[17]` is the 17th job of an array, of a search or of a sweep,
+  and where several jobs may be named, `NAME[1..3,7]` is four of them.
 * `--json` prints one document; commands that follow (`run`, `attach`, `logs -f`, `metrics -f`) print one line per
   event. Documents and the elements of an array have a field `schema`. Fields are only ever added.
 * Commands that show open jobs start the background controller where none runs, once their answer is printed. Until it

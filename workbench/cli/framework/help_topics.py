@@ -55,6 +55,10 @@ Examples:
 A job is named by its id (`training-` may be left out), any unique beginning of it, its name (the newest
 job that has it), or @last; @last~1 is the one before.
 
+'NAME[17]' or 'ID[17]' is the 17th job of an array, of a search or of a sweep, also before it is made:
+`fabric show` says then what it waits for. Where several jobs may be named, 'ID[1..3,7]' is four of them.
+Quotes keep a shell from looking for files of that name; ID_17, as Slurm writes it, needs none.
+
   QUEUED        waits: for a GPU, for CPUs, or for another job
   PENDING       is being started, or prepared before its turn
   DOWNLOADING   fetches code, environment, image and data

@@ -108,6 +108,15 @@ def trial_spec(
     return replace(trial, name=f"{trial.name[:190]}-{number:0{width}}", seed=seed)
 
 
+def search_name(name: str) -> str:
+    """Return what a search is called in whose trials' names parameters stand: ``run`` of ``run-${params.lr}``.
+
+    A fold of a sweep is called alike: what the names of its jobs begin with.
+    """
+    own, reference, _ = name.partition("${params.")
+    return (own.rstrip("-_./=: ") or name) if reference else name
+
+
 def expanded(root: MapNode, findings: Findings) -> MapNode:
     """Return a manifest in which every ``${params.name}`` outside ``params`` is what it stands for.
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
     from workbench.store.queries.experiments import ExperimentRow
+    from workbench.store.queries.members import UnmadeJob
 
 EXIT_FAILED: Final = 1
 _FOLDER_SECONDS: Final = 20.0
@@ -45,6 +46,7 @@ def wait_until_over(
     jobs: Sequence[JobRow],
     searches: Sequence[ExperimentRow],
     *,
+    unmade: Sequence[UnmadeJob] = (),
     any_one: bool = False,
     timeout_seconds: float | None = None,
     warn: Callable[[str], None],
@@ -52,21 +54,33 @@ def wait_until_over(
     """Wait until jobs and searches are over, or with ``any_one`` one of them.
 
     Returns them as they are then, and False when the time ran out first. ``warn`` gets what hinders the jobs, and once
-    that a search is paused, which is over only after a person has it go on.
+    that a search is paused, which is over only after a person has it go on. Of the jobs that were not made at first
+    nothing is returned.
+
+    Raises:
+        NotMade: one of them never is, since its array has ended.
     """
     from workbench.services.follow.full_disk import TroubleReport, check_every_second
     from workbench.services.follow.wait import wait_until
     from workbench.store.db.rows import is_over
     from workbench.store.queries.experiments import PAUSED, short_experiment_id
+    from workbench.store.queries.members import NotMade, made_job, unmade_job
 
     warned: set[str] = set()
 
     def is_enough(now: list[JobRow]) -> bool:
         found = [search_now(store, each) for each in searches]
         over = [is_over(row) for row in now] + [not each.is_open for each in found]
+        of_unmade = []
+        for one in unmade:
+            search, row = search_now(store, one.search), made_job(store, one.search, one.number)
+            if row is None and not search.is_open:
+                raise NotMade(unmade_job(store, search, one.number))
+            over.append(row is not None and is_over(row))
+            of_unmade += [search] if row is None else []
         if any(over) if any_one else all(over):
             return True
-        for each in found:
+        for each in (*found, *of_unmade):
             if each.state == PAUSED and each.id not in warned:
                 warned.add(each.id)
                 resume = f"fabric experiment resume {short_experiment_id(each.id)}"

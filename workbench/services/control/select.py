@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from workbench.errors import UnknownName, UsageError
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
     from workbench.store.queries.experiments import ExperimentRow
+    from workbench.store.queries.members import UnmadeJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class JobSelector:
     """Which jobs are meant: those with one of the names, and those with the label."""
 
     names: tuple[str, ...] = ()
-    """Ids, unique parts of them, names, or ``@last``."""
+    """Ids, unique parts of them, names, ``@last``, or jobs of an array by their numbers, as ``NAME[1..3]``."""
     label: str = ""
     """``KEY`` or ``KEY=VALUE``."""
     where: tuple[str, ...] = ()
@@ -63,10 +65,10 @@ def select(store: Store, selector: JobSelector) -> tuple[JobRow, ...]:
         UnknownName: there is no such job, or none with that label.
         AmbiguousName: a name fits several jobs.
     """
-    from workbench.store.queries.resolve import resolve
+    from workbench.store.queries.resolve import each_name, resolve
 
     _check(selector)
-    named = [resolve(store, name, one=selector.one) for name in selector.names]
+    named = [resolve(store, name, one=selector.one) for name in each_name(store, selector.names)]
     rows = list({row.id: row for row in named}.values())
     return (*rows, *_further(store, selector, rows))
 
@@ -79,12 +81,34 @@ def select_all(store: Store, selector: JobSelector) -> Selection:
         UnknownName: there is no such job or search, or no job with that label.
         AmbiguousName: a name fits several.
     """
-    from workbench.store.queries.resolve import resolve_any
+    from workbench.store.queries.resolve import each_name, resolve_any
 
     _check(selector)
-    named = [resolve_any(store, name, one=selector.one) for name in selector.names]
+    named = [resolve_any(store, name, one=selector.one) for name in each_name(store, selector.names)]
     found = Selection(tuple({each.id: each for each in named}.values()))
     return Selection((*found.found, *_further(store, selector, found.jobs)))
+
+
+def select_awaited(store: Store, selector: JobSelector) -> tuple[JobRow | ExperimentRow | UnmadeJob, ...]:
+    """Return the same, and among them the jobs of arrays whose turn has not come.
+
+    Raises:
+        NotMade: the array of such a job has ended.
+    """
+    from workbench.store.queries.members import NotMade
+    from workbench.store.queries.resolve import each_name, resolve_any
+
+    found: list[JobRow | ExperimentRow | UnmadeJob] = []
+    for name in each_name(store, selector.names):
+        try:
+            found.append(resolve_any(store, name, one=selector.one))
+        except NotMade as error:
+            if not error.unmade.will_be_made:
+                raise
+            found.append(error.unmade)
+    made = replace(selector, names=())
+    others = select_all(store, made).found if selector.label or selector.where or not found else ()
+    return tuple({each.id: each for each in (*found, *others)}.values())
 
 
 def _check(selector: JobSelector) -> None:

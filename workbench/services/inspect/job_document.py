@@ -12,6 +12,7 @@ from workbench.formats import MICROSECONDS, iso
 
 if TYPE_CHECKING:
     from workbench.documents.events import JobEvent
+    from workbench.documents.experiments import UnmadeJobDocument
     from workbench.documents.jobs import (
         AttemptEntry,
         JobDocument,
@@ -23,11 +24,31 @@ if TYPE_CHECKING:
     from workbench.job import JobId
     from workbench.store.db.database import Store
     from workbench.store.db.rows import AttemptRow, JobRow, LearnerRow, TransitionRow
+    from workbench.store.queries.members import UnmadeJob
 
 
 def job_document(row: JobRow) -> JobDocument:
     """Return the short form: what the job's row holds."""
     return {"schema": "fabric.job/1", **job_fields(row)}
+
+
+def unmade_document(job: UnmadeJob) -> UnmadeJobDocument:
+    """Return a job of an array that is not made yet as a document."""
+    return {
+        "schema": "fabric.unmade/1",
+        "experiment": job.search.id,
+        "experiment_name": job.search.name,
+        "experiment_state": job.search.state,
+        "number": job.number,
+        "expected_trials": job.count,
+        "name": job.name,
+        "hparams": None if job.hparams is None else dict(job.hparams),
+        "will_be_made": job.will_be_made,
+        "reason": job.reason,
+        "made": job.made,
+        "running": job.running,
+        "at_most": job.at_most,
+    }
 
 
 def job_event(row: JobRow, event: Literal["state", "job", "end"]) -> JobEvent:

@@ -223,7 +223,7 @@ def _first_trial(submission: JobSubmission) -> tuple[JobSubmission, PlannedSearc
     spec = submission.loaded.spec
     if not spec.search:
         return submission, None
-    from workbench.manifest.builder.params import trial_spec
+    from workbench.manifest.builder.params import search_name, trial_spec
     from workbench.search.config import SearchConfig
     from workbench.search.method import Create
     from workbench.search.searcher import Searcher
@@ -238,7 +238,7 @@ def _first_trial(submission: JobSubmission) -> tuple[JobSubmission, PlannedSearc
     at_once = sum(isinstance(each, Create) for each in begun) if first else config.max_concurrent or total
     targets = [each.target for each in submission.search_targets] or [submission.target]
     search: PlannedSearch = {
-        "name": spec.name,
+        "name": search_name(spec.name),
         "method": config.method,
         "metric": config.metric,
         "goal": config.goal,

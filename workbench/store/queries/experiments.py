@@ -433,6 +433,16 @@ def trial_totals(store: Store, experiment_id: str, rungs: Sequence[float] = ()) 
     )
 
 
+def running_trials(store: Store, experiment_id: str) -> int:
+    """Count the trials of a search that are under way: they have begun and are not over."""
+    sql = (
+        "SELECT count(*) FROM trials LEFT JOIN jobs ON jobs.id = trials.job_id"
+        f" WHERE experiment = ? AND trials.state = '{RUNNING}' AND NOT {_HAS_NOT_BEGUN}"
+    )
+    (count,) = store.row(sql, (experiment_id,)) or (0,)
+    return int(count)
+
+
 def find_best_trial(store: Store, row: ExperimentRow) -> TrialRow | None:
     """Return the same trial as :func:`best_trial`, without reading the others."""
     if not has_experiments(store):

@@ -1,15 +1,16 @@
 """From what a person types to a job: id, nine characters, a unique prefix of them, a name, ``@last``, ``@last~1``.
 
-Where no job fits, a search may.
+Where no job fits, a search may. ``NAME[17]`` is the 17th job of an array, of a search or of a sweep.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from workbench.errors import AmbiguousName, UnknownName
-from workbench.job import ID_PREFIX, short_id
+from workbench.errors import AmbiguousName, UnknownName, UsageError
+from workbench.job import ID_ALPHABET, ID_LENGTH, ID_PREFIX, short_id
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JOB_COLUMNS, JobRow, job_row
 from workbench.store.queries.experiments import (
@@ -31,6 +32,17 @@ _SEARCH_PREFIX_MIN: Final = 3
 """So many letters of a search's id stand for it where a command takes jobs."""
 
 _LAST: Final = re.compile(r"@last(?:~(\d{1,9}))?")
+
+_NUMBERS: Final = r"\d{1,9}(?:(?:\.\.|-)\d{1,9})?"
+_LISTED: Final = rf"{_NUMBERS}(?:,{_NUMBERS})*"
+_MEMBERS: Final = re.compile(rf"(.*\S)\[({_LISTED})\]")
+_SLURM: Final = re.compile(
+    rf"((?:{SEARCH_ID_PREFIX})?[{ID_ALPHABET}]{{{ID_LENGTH}}})_(?:(\d{{1,9}})|\[({_LISTED})\])"
+)
+"""As Slurm has it: no shell expands ``ID_17``. Only behind the whole id of a search, since names end like this, too."""
+
+_MEMBERS_MOST: Final = 1000
+"""So many jobs of an array at most are named by one word."""
 
 
 def resolve(store: Store, text: str, *, one: bool = False) -> JobRow:
@@ -57,12 +69,14 @@ def resolve_any(store: Store, text: str, *, one: bool = False) -> JobRow | Exper
     """Return the job or the search that a text stands for.
 
     In this order: a search's whole id with what is in front of the nine letters, a job's id, a job's name, a search's
-    id or name, the beginning of a job's id, that of a search's with at least three letters. So no name of a search
-    stands for a job whose id begins alike.
+    id or name, a job of an array by its number, the beginning of a job's id, that of a search's with at least three
+    letters. So no name of a search stands for a job whose id begins alike.
 
     Raises:
         UnknownName: it stands for neither.
         AmbiguousName: it stands for several jobs, or for no job and several searches.
+        NotMade: it is the job of an array or of a search whose turn has not come.
+        UsageError: it stands for several jobs of an array.
     """
     name = text.strip()
     if name.startswith(SEARCH_ID_PREFIX) and (search := experiment(store, name)) is not None:
@@ -72,12 +86,106 @@ def resolve_any(store: Store, text: str, *, one: bool = False) -> JobRow | Exper
     found = (
         _whole_job(store, name, one=one)
         or whole_experiment(store, name)
+        or _member(store, name, one=one)
         or _begun_job(store, name)
         or begun_experiment(store, name, letters_min=_SEARCH_PREFIX_MIN)
     )
     if found is None:
         raise _unknown(store, name)
     return found
+
+
+def each_name(store: Store, names: Iterable[str]) -> Iterator[str]:
+    """Yield names of single jobs: ``NAME[1..3,5]`` stands for four jobs of an array.
+
+    Raises:
+        UsageError: a name stands for more jobs than may be named so, or a range goes down.
+    """
+    for text in names:
+        found = _with_numbers(store, text.strip())
+        if found is None or found[1].isdecimal():
+            yield text
+        elif _find(store, "name = ?", text.strip()) or whole_experiment(store, text.strip()):
+            yield text  # one may be called like this
+        else:
+            yield from (f"{found[0]}[{number}]" for number in _numbers(text, found[1]))
+
+
+def _with_numbers(store: Store, text: str) -> tuple[str, str] | None:
+    """Return whose jobs a text means, and their numbers; None where it has no numbers."""
+    if (found := _SLURM.fullmatch(text)) and whole_experiment(store, found[1]) is not None:
+        return found[1], found[2] or found[3]
+    return (found[1], found[2]) if (found := _MEMBERS.fullmatch(text)) else None
+
+
+def _numbers(text: str, numbers: str) -> list[int]:
+    found: list[int] = []
+    for part in numbers.split(","):
+        first, *last = map(int, re.split(r"\.\.|-", part))
+        end = last[0] if last else first
+        if end < first:
+            raise UsageError(f"{text}: {part} has no numbers", hint=f"write {end}..{first}")
+        if len(found) + end - first >= _MEMBERS_MOST:
+            raise UsageError(
+                f"{text} stands for more than {_MEMBERS_MOST:,} jobs",
+                hint="`--label sweep=ID` means all jobs of an array that are made, its name the array",
+            )
+        found += range(first, end + 1)
+    return found
+
+
+def _member(store: Store, name: str, *, one: bool) -> JobRow | None:
+    """Return the job of an array, of a search or of a sweep that its number stands for."""
+    found = _with_numbers(store, name)
+    if found is None:
+        return None
+    from workbench.store.queries.members import member  # few names are such, and it costs each command 2 ms
+
+    whose, numbers = found
+    if not numbers.isdecimal():
+        raise UsageError(f"{name} stands for several jobs, and one is asked for", hint="name one of them")
+    number = int(numbers)
+    if whose == "@last":
+        newest = next(iter(experiments(store)), None)
+        if newest is None:
+            raise UnknownName("there is no array and no search yet", hint="fabric help run says what is one")
+        return member(store, newest, number)
+    if (search := whole_experiment(store, whose)) is not None:
+        return member(store, search, number)
+    if (swept := _of_sweep(store, whose, number, one=one)) is not None:
+        return swept
+    if (search := begun_experiment(store, whose, letters_min=_SEARCH_PREFIX_MIN)) is not None:
+        return member(store, search, number)
+    if (job := _whole_job(store, whose, one=False) or _begun_job(store, whose)) is not None:
+        raise UnknownName(
+            f"{whose} is a job ({short_id(job.id)}), and has no others",
+            hint="[N] is a job of an array or sweep",
+        )
+    raise _unknown(store, whose)
+
+
+def _of_sweep(store: Store, sweep: str, number: int, *, one: bool) -> JobRow | None:
+    """Return the job of a sweep with a number, by what the names of its jobs begin with, or by its label."""
+    from workbench.store.queries.sweeps import SWEEP  # it costs 10 ms, and few names are such
+
+    names = [f"{sweep}-{number:0{digits}}" for digits in range(1, 5)]
+    marks = ", ".join("?" * len(names))
+    found = _find(
+        store, f"name IN ({marks}) AND labels <> '{{}}' AND {SWEEP} <> '' ORDER BY seq DESC", *names
+    )
+    if not found:
+        labelled = _find(store, f"labels <> '{{}}' AND {SWEEP} = ? ORDER BY seq DESC", sweep)
+        found = [row for row in labelled if re.search(rf"-0*{number}$", row.name)]
+        if labelled and not found:
+            raise UnknownName(
+                f"no job of the sweep {sweep} has the number {number}",
+                hint=f"`fabric list --label sweep={sweep}` lists them",
+            )
+    if len(found) > 1 and one:
+        raise _ambiguous(f"{sweep}[{number}]", found)
+    if len(found) > 1:
+        store.note(f"{len(found)} jobs fit {sweep}[{number}]; this is the newest, {short_id(found[0].id)}")
+    return found[0] if found else None
 
 
 def _whole_job(store: Store, name: str, *, one: bool) -> JobRow | None:

@@ -145,6 +145,9 @@ def remove_experiment(store: Store, experiment_id: str) -> Path:
 
 def _apply(store: Store, experiment_id: str, event: Mapping[str, Any], end: int) -> None:
     if event["do"] == "submit":
+        # Who changes a job needs nothing of manifests.
+        from workbench.manifest.builder.params import search_name
+
         document = read_experiment_file(store.home, experiment_id)
         search = document["spec"]["search"]
         store.execute(
@@ -152,7 +155,7 @@ def _apply(store: Store, experiment_id: str, event: Mapping[str, Any], end: int)
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
             (
                 experiment_id,
-                document["spec"]["name"],
+                search_name(document["spec"]["name"]),
                 RUNNING,
                 search["method"],
                 search.get("metric", ""),

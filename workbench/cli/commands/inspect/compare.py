@@ -73,9 +73,9 @@ def compare(
 def _rows(store: Store, jobs: Sequence[str], where: list[str] | None) -> list[JobRow]:
     from workbench.errors import UsageError
     from workbench.services.inspect.job_query import JobQuery, find
-    from workbench.store.queries.resolve import resolve
+    from workbench.store.queries.resolve import each_name, resolve
 
-    rows = [resolve(store, text) for text in jobs]
+    rows = [resolve(store, text) for text in each_name(store, jobs)]
     if where:
         rows += find(store, JobQuery(where=tuple(where), sort="submitted", limit=MAX_JOBS + 1)).rows
     rows = list({row.id: row for row in rows}.values())

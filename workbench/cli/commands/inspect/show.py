@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobDetail, JobRow, LearnerRow
     from workbench.store.queries.experiments import ExperimentRow
+    from workbench.store.queries.members import NotMade
 
 Origin = Annotated[bool, typer.Option("--origin", help="Show each setting and where its value came from.")]
 History = Annotated[bool, typer.Option("--history", help="Show everything that happened, with who and when.")]
@@ -32,7 +33,13 @@ SHOWN_METRICS = 12
 SHOWN_NOTES = 5
 
 
-@command("show", "fabric show @last", "fabric show digits --origin", "fabric show @last --json")
+@command(
+    "show",
+    "fabric show @last",
+    "fabric show digits --origin",
+    "fabric show 'digits[2]'",
+    "fabric show @last --json",
+)
 def show(
     job: JobOrSearch,
     origin: Origin = False,
@@ -42,8 +49,20 @@ def show(
 ) -> None:
     """Show one job: state, why, times, settings, results.
 
-    Of a search it shows what `fabric experiment show` does.
+    Of a search it shows what `fabric experiment show` does. Of a job of an array that is not made yet it shows why, and
+    the parameters that it will have.
     """
+    from workbench.store.queries.members import NotMade
+
+    try:
+        _show(job, origin=origin, history=history, manifest=manifest, json=json)
+    except NotMade as found:
+        if origin or history or manifest:
+            raise
+        _show_unmade(found, json=json)
+
+
+def _show(job: str, *, origin: bool, history: bool, manifest: bool, json: bool) -> None:
     from workbench.services.follow.full_disk import store_trouble
     from workbench.services.open_store import store_with_any
     from workbench.store.db.rows import JobRow
@@ -76,6 +95,31 @@ def show(
             if page.error:
                 raise page.error
             sys.stdout.write(_overview(page, now))
+
+
+def _show_unmade(found: NotMade, *, json: bool) -> None:
+    from workbench.services.submit.search_preview import sample_text
+    from workbench.store.queries.experiments import short_experiment_id
+
+    job = found.unmade
+    if json:
+        from workbench.services.inspect.job_document import unmade_document
+        from workbench.terminal.json_output import print_document
+
+        print_document(unmade_document(job))
+        return
+    state = "not made yet" if job.will_be_made else "never made"
+    of = f"{short_experiment_id(job.search.id)} {job.search.name}, {job.search.state}"
+    pairs = [
+        ("why", job.reason),
+        *(("what to do", hint) for hint in (found.hint,) if hint),
+        (job.kind, f"{of}: job {job.number:,} of {job.count:,}"),
+        (
+            "params",
+            "chosen when its turn comes" if job.hparams is None else printable(sample_text(job.hparams)),
+        ),
+    ]
+    sys.stdout.write(f"{job.id}  {job.name or ''}".rstrip() + f"  {state}\n\n{fields(pairs)}")
 
 
 def _show_search(

@@ -20,13 +20,13 @@ def status(jobs: SomeJobs = None, json: Json = False) -> None:
 
     Without a name, all open jobs. `fabric list` and `fabric show` show more.
     """
-    from workbench.services.open_store import existing_store, store_with
+    from workbench.services.open_store import existing_store, store_of
     from workbench.store.queries.jobs import open_jobs
-    from workbench.store.queries.resolve import resolve
+    from workbench.store.queries.resolve import each_name, resolve
 
     if jobs:
-        with store_with(jobs[0]) as (store, first):
-            rows = [first, *(resolve(store, name) for name in jobs[1:])]
+        with store_of(jobs[0]) as store:
+            rows = [resolve(store, name) for name in each_name(store, jobs)]
             _print(store, rows, json=json)
         return
     with existing_store() as store_or_none:

@@ -62,13 +62,14 @@ def _takes_jobs(name: str = "", *, by_id: bool = False) -> Callable[[Function], 
 
 
 def _job_id(text: str, *, is_whole: bool) -> str:
-    """Return the id of the job that a text stands for, empty for none.
+    """Return the id of the job that a text stands for, empty for none; of one that is not made yet the text itself.
 
     ``@last`` is a search here, and a number was an id of Determined's.
     """
     from workbench.job import short_id
     from workbench.services.open_store import existing_store
     from workbench.store.db.rows import JobRow
+    from workbench.store.queries.members import NotMade
     from workbench.store.queries.resolve import resolve_any
 
     if text.startswith("@") or text.isdecimal():
@@ -78,6 +79,8 @@ def _job_id(text: str, *, is_whole: bool) -> str:
             found = None if store is None else resolve_any(store, text, one=True)
     except (UnknownName, AmbiguousName):
         return ""
+    except NotMade:
+        return "" if is_whole else text
     if not isinstance(found, JobRow) or (is_whole and text not in (found.id, short_id(found.id))):
         return ""
     return found.id

@@ -9,6 +9,7 @@ import typer
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.follow_options import Junit, Notify, Require, Summary
 from workbench.cli.framework.options import JobsOrSearches, Json, Labelled
+from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
     from workbench.cli.follow.options import FollowOptions
@@ -30,6 +31,7 @@ Timeout = Annotated[
     "wait",
     "fabric wait @last",
     "fabric wait digits other --timeout 1h --notify",
+    "fabric wait 'digits[1..2]'",
     "fabric wait --label sweep=lr --require 'accuracy>=0.9' --junit fabric.xml",
     "fabric wait --any a b --json",
 )
@@ -47,29 +49,41 @@ def wait(
     """Wait until jobs, or searches with all their trials, have ended.
 
     The exit code is the job's own; with several jobs, that of the first named job that failed. That of a search is 0
-    if it completed, 1 if it failed and 137 if it was killed; --require holds against its best trial.
+    if it completed, 1 if it failed and 137 if it was killed; --require holds against its best trial. A job of an array
+    that is not made yet is waited for as well, unless the array ends before.
     """
     from workbench.cli.follow.options import FollowOptions
     from workbench.job import EXIT_TIMED_OUT
     from workbench.services.control.searches import wait_until_over
-    from workbench.services.control.select import JobSelector, Selection, select_all
+    from workbench.services.control.select import JobSelector, Selection, select_awaited
     from workbench.services.durations import seconds_of
     from workbench.services.filters import read_conditions
     from workbench.services.inspect.job_report import ReportFiles
     from workbench.services.open_store import open_store
+    from workbench.store.queries.members import UnmadeJob, made_job
     from workbench.terminal.errors import warn
 
     options = FollowOptions(require=read_conditions(require or []), report_files=ReportFiles(junit, summary))
     options.report_files.check()
     seconds = None if timeout is None else seconds_of(timeout, "--timeout")
     with open_store() as store:
-        selection = select_all(store, JobSelector(tuple(jobs or ()), label))
+        awaited = select_awaited(store, JobSelector(tuple(jobs or ()), label))
+        unmade = [each for each in awaited if isinstance(each, UnmadeJob)]
+        selection = Selection(tuple(each for each in awaited if not isinstance(each, UnmadeJob)))
         rows, searches, in_time = wait_until_over(
-            store, selection.jobs, selection.searches, any_one=any_, timeout_seconds=seconds, warn=warn
+            store,
+            selection.jobs,
+            selection.searches,
+            unmade=unmade,
+            any_one=any_,
+            timeout_seconds=seconds,
+            warn=warn,
         )
         now: dict[str, JobRow | ExperimentRow] = {each.id: each for each in rows}
         now |= {each.id: each for each in searches}
-        selection = Selection(tuple(now[each.id] for each in selection.found))
+        made = ((each.id, made_job(store, each.search, each.number)) for each in unmade)
+        now |= {name: row for name, row in made if row is not None}
+        selection = Selection(tuple(now[each.id] for each in awaited if each.id in now))
         if json:
             from workbench.cli.follow.report import documents_of
             from workbench.terminal.json_output import print_document
@@ -79,6 +93,9 @@ def wait(
             from workbench.cli.follow.report import print_ends
 
             print_ends(store, selection.found)
+        for each in unmade:
+            if each.id not in now:
+                narrate(f"{each.id} is not made yet: `fabric show '{each.id}'` says why")
         if notify:
             from workbench.cli.follow.notifications import notify as call
 

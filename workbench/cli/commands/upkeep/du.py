@@ -61,11 +61,11 @@ def _rows(store: Store, jobs: list[str], where: list[str] | None) -> list[JobRow
     from workbench.clock import now_us
     from workbench.services.filters import read_where
     from workbench.store.queries.job_list import listed
-    from workbench.store.queries.resolve import resolve
+    from workbench.store.queries.resolve import each_name, resolve
 
     if jobs and not where:
-        return [resolve(store, text) for text in jobs]
-    named = {resolve(store, text).id for text in jobs}
+        return [resolve(store, text) for text in each_name(store, jobs)]
+    named = {resolve(store, text).id for text in each_name(store, jobs)}
     found = listed(store, ["deleted_us IS NULL"], {}, where=read_where(store, where), now_us=now_us())
     return [row for row in found if not named or row.id in named]
 
