@@ -264,7 +264,8 @@ class JobSpec:
     def may_be_preempted(self) -> bool:
         """Whether it may have to end for a job of a higher priority: it says so, or the policy of its host does of all.
 
-        Others work with what serves on ports, so no policy ends that.
+        Others work with what serves on ports, so no policy ends that. What they work with by its command is known to
+        ``workbench.manifest.builder.scripts_run``, which asks this first.
         """
         return bool(self.gpus) and (self.preemptible or not self.ports)
 

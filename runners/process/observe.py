@@ -92,23 +92,59 @@ class WatchedLearner:
         self.patience_until = NEVER
 
 
+class SharedFingerprints:
+    """The fingerprints that a host remembers of one subscriber: what is not among them alone is sent again."""
+
+    def __init__(self, host: Host, subscriber: str) -> None:
+        self._host = host
+        self._subscriber = subscriber
+        self._there: Mapping[str, str] = {}
+        self._answer = ""
+        """The answer after which the host remembers them; empty where it is to be sent all."""
+
+    def ask(self, known: Mapping[str, str], timeout_seconds: float) -> dict[str, Any]:
+        """Return which learners are not as they are known; wait until one is not.
+
+        Should the call fail nobody knows what the host took, and all is sent again. An agent that remembers nothing
+        names no answer, and is sent all each time.
+        """
+        before, self._answer = self._answer, ""
+        answer = self._ask_for_more(before, known, timeout_seconds) if before else None
+        if answer is None or "mismatch" in answer:
+            answer = self._call(known=known, timeout_seconds=timeout_seconds)
+        self._there = {**known, **{path: facts["fingerprint"] for path, facts in answer["learners"].items()}}
+        self._answer = str(answer.get("answer", ""))
+        return answer
+
+    def _ask_for_more(self, before: str, known: Mapping[str, str], timeout_seconds: float) -> dict[str, Any]:
+        new = {path: known[path] for path in known if self._there.get(path) != known[path]}
+        gone = [path for path in self._there if path not in known]
+        return self._call(known=new, timeout_seconds=timeout_seconds, after=before, gone=gone)
+
+    def _call(self, **asked: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self._host.call("observe", asker=self._subscriber, **asked)
+        return answer
+
+
 class ProcessObservations:
     """The observations of one runner. Used by one thread; :meth:`interrupt` may be called by any."""
 
     def __init__(self, host: Host, subscriber: str) -> None:
         self._host = host
         self._subscriber = subscriber
-        self._attempts: frozenset[AttemptRef] | None = None
+        self._fingerprints = SharedFingerprints(host, subscriber)
+        self._attempts: tuple[AttemptRef, ...] | None = None
         self._watched: dict[str, WatchedLearner] = {}
 
     def observe(self, attempts: Sequence[AttemptRef], site: HostFacts, timeout_seconds: float) -> Observation:
         """Return the statuses of these attempts' learners when one has changed."""
-        whole = self._attempts != frozenset(attempts)
+        whole = not self._are_observed(attempts)
         if whole:
+            self._attempts = None
             self._watch(attempts, site)
         changed = self._ask(site, 0.0 if whole else timeout_seconds)
         # Only now: if the reply was lost, the next call returns all statuses.
-        self._attempts = frozenset(attempts)
+        self._attempts = tuple(attempts)
         if not whole:
             return Observation(tuple(changed), False)
         return Observation(
@@ -119,6 +155,12 @@ class ProcessObservations:
         """Make a blocked call, or the next one, return early."""
         with contextlib.suppress(FabricError):  # a lost connection makes it return by itself
             self._host.call("interrupt", asker=self._subscriber)
+
+    def _are_observed(self, attempts: Sequence[AttemptRef]) -> bool:
+        if self._attempts is None:
+            return False
+        # As a rule they are the same objects in the same order, which costs less to find than their hashes.
+        return self._attempts == tuple(attempts) or set(self._attempts) == set(attempts)
 
     def _watch(self, attempts: Sequence[AttemptRef], site: HostFacts) -> None:
         refs_by_path = {}
@@ -136,12 +178,13 @@ class ProcessObservations:
         now = time.monotonic()
         until = min((one.patience_until for one in self._watched.values()), default=NEVER)
         timeout = max(0.0, min(timeout_seconds, until - now))
-        answer = self._host.call("observe", asker=self._subscriber, known=known, timeout_seconds=timeout)
+        answer = self._fingerprints.ask(known, timeout)
         for path, facts in answer["learners"].items():
             self._watched[path].news(facts)
         changed = []
+        now = time.monotonic()
         for path, one in self._watched.items():
-            if path in answer["learners"] or one.patience_until <= time.monotonic():
+            if path in answer["learners"] or one.patience_until <= now:
                 status = self._judge(path, one, answer["boot_id"], site)
                 if status is not None and status != one.status:
                     one.status = status

@@ -18,6 +18,7 @@ from workbench.formats import size
 from workbench.learner.journal.launch_document import ASKED, AUTO, BY_POLICY
 from workbench.learner.journal.stop_rules import is_for_agent
 from workbench.learner.queue.allocation import PREEMPTION, PREEMPTION_SECONDS, PRIORITY, SWEEP
+from workbench.manifest.builder.scripts_run import may_be_preempted
 from workbench.metric_names import goal_of
 from workbench.plugins import plugins
 from workbench.spec import SWEEP_LABEL, JobSpec, spec_to_json
@@ -170,7 +171,7 @@ def preemption_facts(request: LaunchRequest, site: HostFacts) -> dict[str, Any]:
     Nothing where it is not: without Python no agent looks who waits.
     """
     spec = request.spec
-    if not (spec.may_be_preempted and site.python):
+    if not (site.python and may_be_preempted(spec)):
         return {}
     return {
         PREEMPTION: ASKED if spec.preemptible else BY_POLICY,

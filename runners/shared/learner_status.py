@@ -7,6 +7,7 @@ from typing import Any
 
 from runners.interface import Followed, LearnerRef, LearnerStatus
 from workbench.job import LearnerPhase, Reason
+from workbench.learner.queue.home_waiter import LAPTOP
 
 
 def status_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> LearnerStatus | None:
@@ -26,8 +27,9 @@ def status_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> LearnerSt
     if is_waiting(facts):
         # Nobody there starts it any more where its waiter is gone: what its launch brought is brought again.
         alive = bool(facts["alive"])
+        reason = _reason(state) if alive else Reason(until_given_again(state, node), "S200")
         return LearnerStatus(
-            ref, LearnerPhase.STARTING, reason=_reason(state), node=node, waits=alive, cut_off=not alive
+            ref, LearnerPhase.STARTING, reason=reason, node=node, waits=alive, cut_off=not alive
         )
     return LearnerStatus(
         ref,
@@ -45,6 +47,12 @@ def status_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> LearnerSt
         stops_itself=bool(state.get("stop_rules")),
         followed_by=followed_by(state),
     )
+
+
+def until_given_again(state: Mapping[str, Any], node: str) -> str:
+    """Say what a learner waits for whose host's waiter was killed, or ended with the machine."""
+    laptop = str(state.get(LAPTOP) or "the machine that it was submitted from")
+    return f"waits until fabric runs on {laptop} again: what starts it at {node} has ended"
 
 
 def is_waiting(facts: Mapping[str, Any]) -> bool:

@@ -181,6 +181,7 @@ def _prepare(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
         code_hash="",
         recorded={},
         alive=True,
+        now="runs",
     )
     retried = UploadRetry("s3://x", 3, 10, 1, ("full",), State.FAILED, State.FAILED)
     monkeypatch.setattr(linger, "keep_jobs", lambda *_: linger.Kept(has_systemd=False, script="/x/resume.sh"))

@@ -31,7 +31,7 @@ from workbench.learner.queue.entries import (
 )
 from workbench.learner.queue.gpu_use import Use, read_uses, record_use
 from workbench.learner.queue.limits import Group, Held, home_group, label_group, person_group, sweep_group
-from workbench.learner.queue.line import HostQueue, held_by_group
+from workbench.learner.queue.line import HostQueue, LeaseReading, held_by_group
 from workbench.learner.queue.order import FreeGpus, turns
 from workbench.learner.queue.policy import BadPolicy, parse_policy
 
@@ -291,7 +291,7 @@ def test_what_is_held_and_was_used_counts_for_the_person_the_home_the_label_and_
     text = json.dumps({"job": "training-a", "home": "one", "labels": VISION, "group": group_mark("s")})
 
     with a_learner_whose_taker_is_gone(folder, ["GPU-0", "GPU-1"], text, me):
-        found = held_by_group(folder, slots, counts_hours=True)
+        found = held_by_group(LeaseReading(folder, slots).holdings(), read_uses(folder))
 
     for group in (person_group(me), home_group(me, "one"), label_group(VISION)):
         assert found[group]._replace(gpu_hours=0.0) == Held(gpus=2, jobs=1)
@@ -306,7 +306,8 @@ def test_a_label_or_sweep_in_a_text_that_anybody_may_have_written_counts_for_nob
         claim.unlink()
     (Path(folder) / "GPU-0").write_text(json.dumps({"owner": "me", "labels": VISION, "group": VISION}))
 
-    found = held_by_group(folder, [{"uuid": "GPU-0", "memory_bytes": 1, "holder": "x"}])
+    slots = [{"uuid": "GPU-0", "memory_bytes": 1, "holder": "x"}]
+    found = held_by_group(LeaseReading(folder, slots).holdings())
 
     assert not {label_group(VISION), sweep_group(os.geteuid(), VISION)} & found.keys()
     lease.release()

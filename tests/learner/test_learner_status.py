@@ -99,6 +99,41 @@ def test_a_caller_that_lost_an_answer_gets_it_again(running: Learners, reads: li
     assert answers[0] == answers[1]
 
 
+def test_an_answer_is_gone_on_from_with_the_difference_alone(running: Learners, reads: list[str]) -> None:
+    first, second, third = running.folders[:3]
+    answer = running.observer.observe(running.known, 0.0)
+    for folder in (first, second):
+        running.write(folder, '{"phase": "storing"}')
+
+    answer = running.observer.observe({third: ""}, 0.0, after=answer["answer"], gone=[second])
+
+    assert answer["learners"].keys() == {first, third}
+    assert running.observer.observe({}, 0.0, after=answer["answer"])["learners"] == {}
+    assert set(reads) == {first, third}
+
+
+def test_a_difference_to_an_answer_that_is_not_the_last_one_is_refused_and_uses_nothing_up(
+    running: Learners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = running.folders[0]
+    answers = [running.observer.observe(running.known, 0.0)["answer"] for _ in range(2)]
+    running.write(folder, '{"phase": "storing"}')
+    running.observer.interrupt()
+
+    refused = running.observer.observe({}, 600.0, after=answers[0])
+
+    assert refused == {"mismatch": True}
+    assert list(running.observe(600.0)) == [folder]
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="not now"):
+        patch.setattr(learners.LearnerObserver, "_changed", lambda *_: _fail())
+        running.observer.observe(running.known, 0.0)
+    assert running.observer.observe({}, 600.0, after=answers[1]) == {"mismatch": True}
+
+
+def _fail() -> None:
+    raise OSError("not now")
+
+
 def test_a_change_is_not_lost_where_another_learner_cannot_be_read(
     running: Learners, reads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ import json
 import os
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,9 @@ from tests.support.naps import NAP
 from tests.support.waiting import until
 from workbench.learner.guard.requests import LearnerLimits
 from workbench.learner.journal.launch_document import LaunchDocument
-from workbench.learner.platform import leases, system
+from workbench.learner.platform import lease_holders, leases, system
 from workbench.learner.queue.entries import HeldEntries, QueueEntry, entry_of, read_entries
-from workbench.learner.queue.line import FREED_SECONDS, HostQueue
+from workbench.learner.queue.line import FREED_SECONDS, HostQueue, LeaseReading
 from workbench.learner.queue.policy import BadPolicy, parse_policy
 from workbench.learner.queue.preemption import (
     LONGEST_SECONDS,
@@ -243,6 +243,46 @@ def test_a_capped_priority_preempts_nobody_of_the_cap(folder: str, queue: HostQu
             policy.write_text(text)
             queue.line_up(folder, slots("GPU-1"), HOME, [urgent()], [])
             assert asked_to_end(folder) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "waiting", "asked"),
+    [
+        ('preemption = "all"\nmax_gpus = 8', [urgent()], {"urgent": ("a/1",)}),
+        (
+            'policy = "fair_share"\nmax_gpus = 8',
+            [{"job": f"a{number}", "gpus": 1, "weight": 1.0 + number % 2} for number in range(101)],
+            {},
+        ),
+    ],
+    ids=["one is preempted", "many wait by weight"],
+)
+def test_one_reading_of_the_leases_serves_a_decision(
+    folder: str,
+    queue: HostQueue,
+    policy: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    waiting: list[dict[str, Any]],
+    asked: dict[str, tuple[str, ...]],
+) -> None:
+    policy.write_text(text)
+    reads: list[str] = []
+    holdings = lease_holders.holdings
+
+    def read(folder: str, names: Iterable[str]) -> dict[str, lease_holders.Holding]:
+        reads.append(folder)
+        return holdings(folder, names)
+
+    monkeypatch.setattr(lease_holders, "holdings", read)
+    with holding(folder, lease_of("a"), "GPU-1"):
+        reading = LeaseReading(folder, slots("GPU-1"))
+        first = set(queue.first(reading, waiting))
+        at_once = [one for one in waiting if one["job"] in first]
+        queue.line_up(folder, reading.slots, HOME, at_once, [], reading=reading)
+
+    assert asked_to_end(folder) == asked
+    assert reads == [folder]
 
 
 def test_a_priority_is_capped_for_a_person(folder: str, queue: HostQueue, policy: Path) -> None:

@@ -31,7 +31,7 @@ from workbench.learner.queue.entries import (
     read_entries,
 )
 from workbench.learner.queue.limits import Group, Held, person_group, sweep_group
-from workbench.learner.queue.line import HostQueue
+from workbench.learner.queue.line import HostQueue, LeaseReading
 from workbench.learner.queue.order import FreeGpus, by_weight, in_order, turns
 from workbench.learner.queue.policy import BadPolicy, parse_policy, read_policy
 
@@ -633,7 +633,7 @@ def test_the_hundred_that_wait_at_once_are_those_that_weights_say(
     ]
     queue = HostQueue()
 
-    found = queue.first(folder, [], waiting)
+    found = queue.first(LeaseReading(folder, []), waiting)
 
     assert {name: sum(job[0] == name for job in found) for name in expected} == expected
     assert len(found) == 100
@@ -717,10 +717,10 @@ def test_what_people_hold_counts_when_the_process_that_took_it_is_gone(folder: s
         held(folder, ["GPU-0", "GPU-1"], '{"job": "training-a"}', ANNA),
         held(folder, ["GPU-2"], '{"job": "training-b"}', BERT),
     ):
-        found = host_line.held_by_group(folder, slots)
+        found = host_line.held_by_group(LeaseReading(folder, slots).holdings())
         counts = [found[person_group(person)]._replace(gpu_hours=0.0) for person in (ANNA, BERT)]
         assert counts == [Held(2, 1), Held(1, 1)]
-    until(lambda: host_line.held_by_group(folder, slots) == {})
+    until(lambda: LeaseReading(folder, slots).holdings() == {})
 
 
 def test_a_persons_limit_holds_when_the_process_that_took_the_gpus_is_gone(

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from runners.conformance.harness import request_of
 from runners.pod.options import PodOptions
 from runners.pod.plan import launch_document
 from runners.pod.stores import pod_retention
 from runners.pod.template import ResultVolume
-from runners.shared.launch_document import USAGE_SECONDS
-from tests.runners.jobs import Jobs
-from workbench.learner.journal.launch_document import AUTO, LaunchDocument
+from runners.shared.host_facts import HostFacts
+from runners.shared.launch_document import USAGE_SECONDS, preemption_facts
+from tests.runners.jobs import HOME, Jobs
+from workbench.learner.journal.launch_document import ASKED, AUTO, BY_POLICY, LaunchDocument
+from workbench.learner.queue.allocation import PREEMPTION
+from workbench.paths import Home
 from workbench.spec import Checkpoints, DataStore, EvaluationMetrics
 
 ONLY_OF_SOME = {"writable", "restarts", "preemption", "stop_when"}
@@ -107,3 +114,24 @@ def test_a_pod_applies_the_policy_itself_unless_its_checkpoints_are_uploaded(job
     assert (plain["keep"]["last"], plain["checkpoint_dir"]) == (2, "/mnt/checkpoints")
     assert plain == {**(mounted or {}), "about": plain["about"]}
     assert uploaded is None
+
+
+@pytest.mark.parametrize(
+    ("command", "more", "consent"),
+    [
+        ("python train.py", {}, BY_POLICY),
+        ("python train.py", {"ports": (8000,)}, None),
+        ("jupyter lab --no-browser", {}, None),
+        ("sleep infinity", {}, None),
+        ("vllm serve llama", {"preemptible": True}, ASKED),
+        ("python train.py", {"preemptible": True, "ports": (8000,)}, ASKED),
+    ],
+)
+def test_no_policy_ends_what_people_work_with(
+    command: str, more: dict[str, Any], consent: str | None
+) -> None:
+    site = HostFacts(Home(Path("/")), True, "box", "Linux", "python3", {}, (0,), 1 << 30, "", "", "")
+
+    facts = preemption_facts(request_of(command, home=HOME, gpus=1, **more), site)
+
+    assert facts.get(PREEMPTION) == consent

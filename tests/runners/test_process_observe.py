@@ -272,6 +272,27 @@ def test_why_a_learner_has_no_state_yet_is_its_reason() -> None:
 
 
 @pytest.mark.parametrize(
+    ("alive", "laptop", "text"),
+    [
+        (True, "mine", "the disk is full"),
+        (False, "mine", "waits until fabric runs on mine again: what starts it at box has ended"),
+        (
+            False,
+            "",
+            "waits until fabric runs on the machine that it was submitted from again: "
+            "what starts it at box has ended",
+        ),
+    ],
+)
+def test_what_a_waiter_has_written_holds_while_it_lives(alive: bool, laptop: str, text: str) -> None:
+    state = {"phase": "starting", "waiting": True, "stall": "the disk is full", "laptop": laptop}
+    seen = status_of(REF, {"alive": alive, "state": state, "slots": [], "launched": True}, "box")
+
+    assert seen is not None and seen.reason is not None
+    assert (seen.waits, seen.cut_off, seen.reason.text) == (alive, not alive, text)
+
+
+@pytest.mark.parametrize(
     ("state", "code"), [({}, "S104"), ({"boot_id": "b"}, "S202"), ({"boot_id": "a"}, "S203")]
 )
 def test_the_reason_of_a_lost_learner(state: dict[str, str], code: str) -> None:

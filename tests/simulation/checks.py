@@ -12,6 +12,7 @@ from tests.simulation.targets import Learner, SimulatedTarget
 from workbench.controller.targets.backend_worker import COLLECT_TRIES
 from workbench.job import LEGAL_STEPS, TERMINAL, LearnerPhase, State, exit_code_of, short_id
 from workbench.learner.journal.stop_rules import BY
+from workbench.manifest.builder.scripts_run import may_be_preempted
 from workbench.paths import Home
 from workbench.spec import SWEEP_LABEL
 from workbench.store.db.database import Store
@@ -280,7 +281,7 @@ class Checks:
 
     def _nothing_stays_preempted(self) -> None:
         """Who was preempted has not failed: another attempt follows, unless a person wants none."""
-        may_be = {one.ref.job_id for one in self._world.all_learners() if one.spec.may_be_preempted}
+        may_be = {one.ref.job_id for one in self._world.all_learners() if may_be_preempted(one.spec)}
         for row in self.store.rows(_ROWS):
             if row[6] == "preempt" and row[0] in may_be and not self._world.people.was_stopped(row[0]):
                 raise Violation(f"{short_id(row[0])} is {row[2]} for ever: {row[3]}")

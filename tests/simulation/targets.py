@@ -33,6 +33,7 @@ from workbench.learner.journal import reasons
 from workbench.learner.journal.launch_document import PREEMPT, LaunchDocument
 from workbench.learner.journal.stop_rules import BY, StopRule, is_for_agent
 from workbench.learner.waiter import gates as waiter_gates
+from workbench.manifest.builder.scripts_run import may_be_preempted
 from workbench.spec import SWEEP_LABEL, JobSpec
 
 if TYPE_CHECKING:
@@ -486,7 +487,7 @@ class SimulatedTarget:
             self._later(one, one.spec.max_runtime_seconds, lambda: self._end(one, None, 15, "max_runtime"))
         if one.is_to_finish:
             self._finish(one)
-        if does.preempted_at is not None and one.spec.may_be_preempted:
+        if does.preempted_at is not None and may_be_preempted(one.spec):
             self._later(one, does.preempted_at, partial(self._preempt, one))
         if does.agent_dies_at is not None:
             self._later(one, does.agent_dies_at, lambda: self.kill_agent(one))

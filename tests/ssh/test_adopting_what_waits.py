@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,9 +55,9 @@ def waiting(fabric: Fabric, box: Box, home: Home) -> str:
     return job
 
 
-def give(fabric: Fabric, box: Box, command: str, name: str) -> str:
-    flags = ("--backend", box.address, "--runner", "process", "--gpus", "1", "--name", name)
-    return fabric("run", "-d", "-q", *flags, "--", "sh", "-c", command).stdout.strip()
+def give(fabric: Fabric, box: Box, command: str, name: str, *options: str, SESAME: str = "") -> str:
+    flags = ("--backend", box.address, "--runner", "process", "--gpus", "1", "--name", name, *options)
+    return fabric("run", "-d", "-q", *flags, "--", "sh", "-c", command, SESAME=SESAME).stdout.strip()
 
 
 def folder_of(box: Box, job: str) -> Path:
@@ -178,6 +179,73 @@ def test_a_copied_home_whose_original_is_gone_takes_over_what_waits_once_it_is_b
 
     fabric("wait", waiting, expect=3)
     has_run_once(box, waiting, elsewhere)
+
+
+def test_a_job_whose_waiter_was_killed_names_the_laptop_that_starts_it_until_another_takes_it_over(
+    fabric: Fabric, box: Box, home: Home, elsewhere: Home, waiting: str
+) -> None:
+    watching, third = str(elsewhere.path), home.path.with_name(f"{home.path.name}-third")
+    fabric("adopt", box.address, waiting, "--watch", FABRIC_HOME=watching)
+    until(lambda: row(elsewhere, waiting).reason.text.startswith("waits for 1 GPU"), "its place in the queue")
+    fabric("controller", "stop")
+    assert now_of(fabric, box, waiting) == "waits"
+    (waiter,) = pids(box, b"waiter")
+
+    os.kill(waiter, signal.SIGKILL)
+    why = f"waits until fabric runs on {socket.gethostname()} again: what starts it at "
+    until(lambda: row(elsewhere, waiting).reason.text.startswith(why), lambda: f"{row(elsewhere, waiting)}")
+    assert now_of(fabric, box, waiting).startswith(why)
+    assert pids(box, b"waiter") == []
+
+    try:
+        fabric("adopt", box.address, waiting, FABRIC_HOME=str(third))
+        until(lambda: pids(box, b"waiter"), "another waiter")
+        until(lambda: row(elsewhere, waiting).reason.text.startswith("waits for 1 GPU"), "its place again")
+        let_go(fabric, box)
+        for laptop in (elsewhere.path, third):
+            fabric("wait", waiting, FABRIC_HOME=str(laptop), expect=3)
+    finally:
+        end_everything(Home(third))
+    has_run_once(box, waiting, elsewhere, Home(third))
+
+
+def test_a_laptop_without_its_secrets_leaves_a_job_whose_waiter_was_killed_to_the_one_that_has_them(
+    fabric: Fabric, box: Box, home: Home, elsewhere: Home
+) -> None:
+    holder = give(fabric, box, HOLD, "holder")
+    until(lambda: "ready" in printed(home, holder), "the first job to run")
+    command = f"echo started >> {box.user.home}/starts; test ${{#SESAME}} = 4 && sleep 0.2; exit 3"
+    job = give(fabric, box, command, "waits", "-e", "SESAME", SESAME="nopq")
+    until(lambda: state_of(box, job).get("waiting") and row(home, job).state is State.QUEUED)
+    fabric("controller", "stop")
+    fabric("adopt", box.address, job, FABRIC_HOME=str(elsewhere.path))
+    until(lambda: row(elsewhere, job).state is State.QUEUED, lambda: f"{row(elsewhere, job)}")
+    (waiter,) = pids(box, b"waiter")
+
+    os.kill(waiter, signal.SIGKILL)
+    until(lambda: "SESAME" in row(elsewhere, job).reason.text, lambda: f"{row(elsewhere, job)}")
+    left = row(elsewhere, job)
+    assert (left.state, left.reason.text.partition(" again: ")[0]) == (
+        State.QUEUED,
+        f"waits until fabric runs on {socket.gethostname()}",
+    )
+    assert state_of(box, job)["waiting"] is True, "nobody has ended it"
+
+    fabric("controller", "restart")
+    until(lambda: pids(box, b"waiter"), "another waiter")
+    until(lambda: "SESAME" not in row(elsewhere, job).reason.text, lambda: f"{row(elsewhere, job)}")
+    let_go(fabric, box)
+    for laptop in (home, elsewhere):
+        fabric("wait", job, FABRIC_HOME=str(laptop.path), expect=3)
+    has_run_once(box, job, home, elsewhere)
+
+
+def now_of(fabric: Fabric, box: Box, job: str) -> str:
+    """Return what a laptop that has none of the jobs lists of one."""
+    folder = box.folder / "looks"
+    found = fabric.json("adopt", box.address, "--json", FABRIC_HOME=str(folder))
+    (now,) = (one["now"] for one in found if one["id"] == job)
+    return str(now)
 
 
 def copy(home: Home, to: Home) -> str:

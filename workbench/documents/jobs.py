@@ -321,4 +321,6 @@ class AdoptableDocument(TypedDict):
     runner: str
     attempt: int
     alive: bool
+    now: str
+    """What it does, in words: it runs, waits, and for which machine where its host does not start it, or is over."""
     adopted: bool

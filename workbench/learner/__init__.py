@@ -37,7 +37,8 @@ The contract with the rest of fabric is files in the learner's folder (``workben
      "stop_rules": true,             # where the agent stops the job by the rules of its launch document
      "output_saved": true,           # once all output is saved and the results are being stored
      "followed_by": {"attempt": 2, "begin_us": ..., "delay_seconds": 1.0},   # where the host begins the next attempt
-     "waiting": true }               # "starting" alone: pid is the host's waiter, which starts it at its turn
+     "waiting": true,                # "starting" alone: pid is the host's waiter, which starts it at its turn
+     "laptop": "" }                  # with "waiting": the machine that gave it to the host
 
 A start is in it before the command is executed (a held child is let go once it is written), and the command's own
 end before what it left behind is ended and kept: phase ``stopping`` with an exit code or signal. A second agent in

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from runners.interface import HostWait
-from tests.quick.controller.values import HOME, learner, lost, row, spec, those
-from workbench.controller.decide.model import BackendTrouble, Operation, StartLaunch, Stop
+from tests.quick.controller.values import HOME, LOCAL, learner, lost, row, spec, those
+from workbench.controller.decide.model import BackendTrouble, Operation, SetReason, StartLaunch, Stop
 from workbench.controller.decide.reconcile import decide
 from workbench.controller.loop.job_state import REFUSED_TRIES, TrackedJob
 from workbench.job import LearnerPhase, Reason, State
+from workbench.store.db.rows import OF_HOME
 
 REFUSAL = BackendTrouble("refused", Reason("no rights now", "C104"))
 
@@ -52,6 +57,34 @@ def test_what_an_earlier_launch_began_is_not_forgotten_when_a_later_one_fails_be
     assert tracked.fault is not None
     assert tracked.fault.started
     assert decide(tracked.snapshot(1.0)).actions == (Stop("kill", 0.0),)
+
+
+CUT_OFF = learner(1, LearnerPhase.STARTING, cut_off=True, reason=Reason("waits until fabric runs on it"))
+
+
+@pytest.mark.parametrize("elsewhere", [True, False], ids=["another laptop's", "our own"])
+def test_a_job_that_its_host_starts_no_more_is_another_laptops_to_give_again_where_ours_cannot(
+    elsewhere: bool,
+) -> None:
+    options = {OF_HOME: "theirs"} if elsewhere else {}
+    tracked = TrackedJob.load(row(State.PENDING, target=replace(LOCAL, options=options)), spec(), HOME)
+    tracked.observed([CUT_OFF], whole=True)
+    assert decide(tracked.snapshot(0.0)).actions == (StartLaunch(),)
+    tracked.call(Operation.LAUNCH)
+    tracked.call_failed(REFUSAL, 0.0)
+
+    actions = decide(tracked.snapshot(0.0)).actions
+    if not elsewhere:
+        assert tracked.fault is not None
+        return
+    (shown,) = actions
+    assert isinstance(shown, SetReason)
+    assert shown.reason.text == (
+        "waits until fabric runs on it; from here it cannot be started: no rights now"
+    )
+    tracked.observed([learner(1, LearnerPhase.STARTING, waits=True)], whole=False)
+    assert tracked.trouble is None
+    assert decide(tracked.snapshot(0.0)).actions != actions
 
 
 def ahead(*, begun: bool) -> TrackedJob:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.manifest.builder.scripts_run import scripts_of
+from workbench.manifest.builder.scripts_run import scripts_of, serves_people
 
 
 @pytest.fixture(autouse=True)
@@ -200,3 +200,41 @@ def test_behind_endlessly_many_words_that_start_another_program_no_script_is_kno
 ) -> None:
     assert found(f"{prefix} " * 100 + "python3 train.py", code) == ["train.py"]
     assert found(f"{prefix} " * 5_000 + "python3 train.py", code) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "serves"),
+    [
+        ("jupyter lab --no-browser --ip 0.0.0.0", True),
+        ("jupyter-notebook", True),
+        ("jupyter --debug lab", True),
+        ("jupyter nbconvert --execute train.ipynb", False),
+        ("python3 -m jupyter lab", True),
+        ("python -m notebook", True),
+        ("/opt/conda/bin/python -m tensorboard.main --logdir runs", True),
+        ("tensorboard --logdir runs", True),
+        ("tensorboard --logdir runs & python train.py", False),
+        ("pip install -q jupyterlab && exec jupyter lab 2>&1 | tee lab.log", True),
+        ("cd notebooks && jupyter lab", True),
+        ("PORT=80 timeout 8h uv run jupyter lab", True),
+        ("sh -c 'jupyter lab; true'", False),
+        ("bash -lc 'exec jupyter lab'", True),
+        ("sleep infinity", True),
+        ("sleep 60", False),
+        ("python train.py; sleep 60", False),
+        ("tail -f /dev/null", True),
+        ("tail -f log", False),
+        ("code tunnel", True),
+        ("vllm serve llama", True),
+        ("vllm bench latency", False),
+        ("streamlit run app.py", True),
+        ("python -m vllm.entrypoints.openai.api_server --model llama", True),
+        ("python train.py --mode jupyter lab", False),
+        ("torchrun --nproc-per-node 8 train.py", False),
+        ("echo 'open", False),
+        ("cat <<EOF\njupyter lab\nEOF", False),
+        ("", False),
+    ],
+)
+def test_a_command_that_people_work_with_is_known_by_what_it_runs_last(command: str, serves: bool) -> None:
+    assert serves_people(command) is serves

@@ -459,9 +459,7 @@ def _starting(job: JobSnapshot) -> Decision:
         return _stop(job, "kill")  # once its host confirms that it starts it no more, it has failed
     missing = _missing(job)
     if missing and job.is_watched:
-        return Decision(
-            _set_reason(job, Reason("waits for the laptop that it belongs to, which starts it", "S200"))
-        )
+        return Decision(_set_reason(job, _reason_of_laptop(job, missing)))
     if missing:
         if job.launched_at is None:
             # One that a controller before this one was preparing may be held back.
@@ -487,6 +485,15 @@ def _starting(job: JobSnapshot) -> Decision:
     if job.state is State.PENDING:
         return Decision((Transition(State.DOWNLOADING, reason),))
     return Decision(_set_reason(job, reason))
+
+
+def _reason_of_laptop(job: JobSnapshot, missing: Sequence[int]) -> Reason:
+    """Say what a job waits for that another laptop starts: where its host starts it no more, that laptop."""
+    for number in missing:
+        learner = job.statuses.get(number)
+        if learner is not None and learner.cut_off and learner.reason is not None:
+            return learner.reason
+    return Reason("waits for the laptop that it belongs to, which starts it", "S200")
 
 
 def _set_line_reason(job: JobSnapshot, reason: Reason) -> Decision:

@@ -12,6 +12,7 @@ from runners.interface import Followed, HostRestarts
 from workbench.controller.decide.outcome import Outcome
 from workbench.job import PREEMPTED, FaultOwner, State
 from workbench.learner.determined_jobs import CONFIG_VARIABLE
+from workbench.manifest.builder.scripts_run import may_be_preempted
 from workbench.spec import JobSpec
 from workbench.values import dataclass
 
@@ -52,7 +53,7 @@ def at_host(spec: JobSpec, *, restarts: int, draw: float) -> HostRestarts | None
     """
     if spec.learners > 1 or spec.log_policies or spec.env.get(CONFIG_VARIABLE):
         return None
-    if restarts >= spec.max_restarts and not spec.may_be_preempted:
+    if restarts >= spec.max_restarts and not may_be_preempted(spec):
         return None
     return HostRestarts(restarts, spec.max_restarts, backoff_seconds(restarts, draw))
 

@@ -17,11 +17,11 @@ from workbench.controller.decide.reconcile import is_alive, is_decided, never_be
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, at_host, backoff_seconds
 from workbench.controller.decide.scheduler import AT_ITS_HOST, LinedUpJob, QueueVerdict, SlotRequest
 from workbench.controller.targets.handover import can_wait_at_host
-from workbench.job import PREPARING, TERMINAL, Intent, LearnerPhase, State
+from workbench.job import PREPARING, TERMINAL, Intent, LearnerPhase, Reason, State
 from workbench.learner.journal.launch_document import PREEMPT, has_failed_by_itself
 from workbench.learner.queue.entries import group_mark, marks_text
 from workbench.spec import SWEEP_LABEL, JobSpec
-from workbench.store.db.rows import WATCHED, JobRow, LearnerRow
+from workbench.store.db.rows import OF_HOME, WATCHED, JobRow, LearnerRow
 from workbench.store.queries.home_queue import QueuePosition
 from workbench.values import dataclass
 
@@ -68,6 +68,8 @@ class TrackedJob:
     exhausted: int = 0
     """How many calls in a row have failed since the controller itself lacks something."""
     not_before: float | None = None
+    is_left: bool = False
+    """Whether it is another laptop's, which alone can give it to its host again."""
     busy: str = ""
     """Why it got no slots, until they are known to be free."""
     busy_until: float | None = None
@@ -416,6 +418,9 @@ class TrackedJob:
         if trouble.reason.code == EXHAUSTED:
             self._exhausted(trouble, now, launching=launching)
             return
+        if launching and trouble.kind in ("refused", "fault") and self._left_to_laptop:
+            self._leave_to_laptop(trouble, now)
+            return
         if wait is not None and trouble.kind in ("busy", "refused", "fault"):
             if not self.begun:
                 self._not_taken_ahead(trouble)
@@ -440,6 +445,22 @@ class TrackedJob:
                 self.is_handed_over, self.statuses = False, {}
         else:
             self.not_before = now + delay
+
+    @property
+    def _left_to_laptop(self) -> str:
+        """What another laptop's job waits for that its host starts no more; empty for every other job."""
+        if OF_HOME not in self.row.target.options:
+            return ""
+        reasons = (one.reason for one in self.statuses.values() if one.cut_off)
+        return next((reason.text for reason in reasons if reason is not None), "")
+
+    def _leave_to_laptop(self, trouble: BackendTrouble, now: float) -> None:
+        """Note that the attempt cannot be given to its host from here: its own laptop can do that still."""
+        text = f"{self._left_to_laptop}; from here it cannot be started: {trouble.reason.text}"
+        self.trouble = BackendTrouble("unreachable", Reason(text, "S200", trouble.reason.hint))
+        self.not_before = now + min(backoff_seconds(self.tries, self.draw), RETRY_LONGEST_SECONDS)
+        self.tries += 1
+        self.is_left = True
 
     def _not_taken_ahead(self, trouble: BackendTrouble) -> None:
         """Note that its host does not take the attempt before its turn: it waits here.
@@ -505,6 +526,8 @@ class TrackedJob:
         """Merge an observation of the attempt; return whether it changed anything. ``whole``: it is complete."""
         before = (self.statuses, self.is_observed, self.learner_absent)
         self.statuses = merge(self.statuses, shown)
+        if self.is_left and not self._left_to_laptop:
+            self.is_left, self.trouble, self.tries, self.not_before = False, None, 0, None
         if whole:
             self.is_observed = True
             # Before all have begun, only those that were there can be gone.

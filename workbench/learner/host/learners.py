@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 import zlib
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set
 
 from workbench.learner.host.subscribers import Subscriber
 from workbench.learner.journal import reasons
@@ -72,52 +72,102 @@ class LearnerObserver(Subscriber):
 
     def __init__(self) -> None:
         self._watcher = Watcher()
-        self._watched: Set[str] = set()
         self._held: Dict[str, str] = {}
         self._seen: Dict[str, str] = {}
         """Fingerprints of learners that change only with a report, or with what is listed of their locks."""
         self._unread: Set[str] = set()
         """Learners whose files could not be read when they were looked at last."""
+        self._known: Dict[str, str] = {}
+        """By learner: the fingerprint that the caller has once it has the last answer."""
+        self._unsettled: Set[str] = set()
+        """Learners of which nothing tells that they are as the caller knows them: each call reads them."""
+        self._answer = ""
+        """The name of the last answer; empty where the last call failed."""
         self._locks_at = self._read_all_at = 0.0
         """When locks are checked again, and when all files are read again, on the monotonic clock."""
         self._calls = threading.Lock()
         self._interrupted = False
 
-    def observe(self, known: Mapping[str, str], timeout_seconds: float) -> Dict[str, Any]:
+    def observe(
+        self, known: Mapping[str, str], timeout_seconds: float, after: str = "", gone: Sequence[str] = ()
+    ) -> Dict[str, Any]:
         """Return the status of learners whose fingerprint is not the known one; wait until there are any.
 
         What is asked counts, not what was asked before: a caller that lost an answer asks again and gets it.
+
+        Args:
+            known: fingerprints by learner; of a learner of which the caller knows nothing it is empty.
+            timeout_seconds: how long to wait.
+            after: the answer that ``known`` is the difference to, by its ``answer``; empty where it is all. Only who
+                has that answer can name it. Where it is not the last one of this process, the reply is ``mismatch``,
+                and nothing else: the caller has to send all.
+            gone: with ``after``: learners that are watched no more.
         """
         until = time.monotonic() + timeout_seconds
         with self._calls:
-            self._watch(known)
+            if after and after != self._answer:
+                return {"mismatch": True}
+            self._answer = ""  # a call that fails leaves nothing to go on from
+            if after:
+                self._renew(known, gone)
+            else:
+                self._renew(known, [folder for folder in self._known if folder not in known])
             if time.monotonic() >= self._read_all_at:
                 self._read_all_at = time.monotonic() + READ_ALL_SECONDS
-                folders: Set[str] = set(known)
+                folders: Set[str] = set(self._known)
             else:
-                asked = {folder for folder, before in known.items() if self._seen.get(folder) != before}
-                folders = {*asked, *self._wait(0.0), *self._unread, *self._unlocked(known)}
+                folders = {*self._unsettled, *self._wait(0.0), *self._unread, *self._unlocked()}
             while True:
-                changed = self._changed(sorted(folders), known)
+                changed = self._changed(sorted(folders))
                 now = time.monotonic()
                 if changed or self._interrupted or now >= until:
                     self._interrupted = False
-                    return {"learners": changed, "boot_id": system.boot_id(), "now_us": system.now_us()}
+                    return self._answered(changed)
                 next_look = min(until, self._locks_at, now + UNREAD_SECONDS if self._unread else until)
-                folders = {*self._wait(next_look - now), *self._unread, *self._unlocked(known)}
+                folders = {*self._wait(next_look - now), *self._unread, *self._unlocked()}
 
-    def _unlocked(self, known: Mapping[str, str]) -> List[str]:
+    def _renew(self, known: Mapping[str, str], gone: Sequence[str]) -> None:
+        """Take over what the caller knows, and watch those learners and no others."""
+        self._watch(known, gone)
+        for folder in gone:
+            self._known.pop(folder, None)
+            self._held.pop(folder, None)
+            self._seen.pop(folder, None)
+        self._unread.difference_update(gone)
+        self._unsettled.difference_update(gone)
+        self._known.update(known)
+        self._settle(known)
+
+    def _settle(self, folders: Iterable[str]) -> None:
+        """Note which of these learners are known to the caller as they were seen last."""
+        for folder in folders:
+            if self._seen.get(folder) == self._known[folder]:
+                self._unsettled.discard(folder)
+            else:
+                self._unsettled.add(folder)
+
+    def _answered(self, changed: Mapping[str, Dict[str, Any]]) -> Dict[str, Any]:
+        """Return the answer, which the caller may go on from."""
+        self._known.update((folder, status["fingerprint"]) for folder, status in changed.items())
+        self._settle(changed)
+        self._answer = os.urandom(16).hex()
+        answer = {"learners": changed, "boot_id": system.boot_id(), "now_us": system.now_us()}
+        return {**answer, "answer": self._answer}
+
+    def _unlocked(self) -> List[str]:
         """Return learners whose locks are not known to be held, once in a while."""
         if time.monotonic() < self._locks_at:
             return []
         self._locks_at = time.monotonic() + LOCK_SECONDS
         listed = leases.listed_locks()
-        return [folder for folder in known if self._held.get(folder) not in listed]
+        return [folder for folder in self._known if self._held.get(folder) not in listed]
 
-    def _changed(self, folders: Sequence[str], known: Mapping[str, str]) -> Dict[str, Dict[str, Any]]:
+    def _changed(self, folders: Sequence[str]) -> Dict[str, Dict[str, Any]]:
+        """Read these learners; return the status of those that are not as the caller knows them."""
         listed = leases.listed_locks() if folders else set()
         for folder in folders:
             self._seen.pop(folder, None)  # its report is used up, whatever the reading comes to
+            self._unsettled.add(folder)
         found = {}
         for folder in folders:
             try:
@@ -127,7 +177,7 @@ class LearnerObserver(Subscriber):
                 else:
                     self._unread.discard(folder)
             except OSError:
-                if not known[folder]:
+                if not self._known[folder]:
                     raise  # nothing is known of it, which must not look as if it had not begun
                 self._unread.add(folder)
         for folder, status in found.items():
@@ -135,7 +185,10 @@ class LearnerObserver(Subscriber):
             self._held[folder] = leases.inode_of(os.path.join(folder, LOCK)) if status["alive"] else ""
             if status["state"] is not None and bool(status["alive"]) != is_over(status):
                 self._seen[folder] = status["fingerprint"]
-        return {folder: status for folder, status in found.items() if status["fingerprint"] != known[folder]}
+        self._settle(found)
+        return {
+            folder: status for folder, status in found.items() if status["fingerprint"] != self._known[folder]
+        }
 
     def interrupt(self) -> None:
         """Make the call that waits, or the next one, return at once."""
@@ -149,19 +202,19 @@ class LearnerObserver(Subscriber):
             self._watcher.close()
 
     def _wait(self, seconds: float) -> List[str]:
-        return sorted({os.path.dirname(path) for path in self._watcher.wait(max(0.0, seconds))})
+        folders = {os.path.dirname(path) for path in self._watcher.wait(max(0.0, seconds))}
+        return sorted(folder for folder in folders if folder in self._known)
 
-    def _watch(self, known: Mapping[str, str]) -> None:
+    def _watch(self, known: Iterable[str], gone: Iterable[str]) -> None:
         names = ("state.json", STALL)
-        paths = {os.path.join(folder, name) for folder in known for name in names}
-        for path in self._watched - paths:
-            self._watcher.remove(path)
-        for path in paths - self._watched:
-            self._watcher.add(path)
-        self._watched = paths
-        self._held = {folder: inode for folder, inode in self._held.items() if folder in known}
-        self._seen = {folder: seen for folder, seen in self._seen.items() if folder in known}
-        self._unread &= set(known)
+        for folder in gone:
+            if folder in self._known:
+                for name in names:
+                    self._watcher.remove(os.path.join(folder, name))
+        for folder in known:
+            if folder not in self._known:
+                for name in names:
+                    self._watcher.add(os.path.join(folder, name))
 
 
 def learner(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:

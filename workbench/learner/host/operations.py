@@ -118,9 +118,9 @@ class HostOperations:
             raise Failure("failed", f"The agent on this host does not know {operation!r}: it is older.")
         return guarded(found, **arguments)
 
-    def _observe(self, asker: str, known: Mapping[str, str], timeout_seconds: float) -> Dict[str, Any]:
+    def _observe(self, asker: str, **asked: Any) -> Dict[str, Any]:
         run.reap()
-        return self._observers.of(asker).observe(known, timeout_seconds)
+        return self._observers.of(asker).observe(**asked)
 
     def _inventory(
         self, leases_folder: str = "", home: str = "", wanted: Optional[Dict[str, Any]] = None

@@ -22,7 +22,8 @@ SECRETS_AT_HOST = "secrets_at_host"
 """The key of a ticket that says that the values of its secrets may lie on the host's disk while it waits."""
 
 LAPTOP = "laptop"
-"""The key of a ticket that names the machine which has its secrets."""
+"""The key of a ticket, and of the state of who waits, that names the machine which gave it to the host: it has the
+secrets, and gives it once more where the waiter has ended."""
 
 UNANSWERED = "unanswered"
 """The kind of failure after which nobody knows whether the waiter has the attempt."""

@@ -46,6 +46,27 @@ WAITING_AT_ONCE = 100
 """So many jobs of one home wait at a host; those after them follow as these start."""
 
 
+class LeaseReading:
+    """Who holds the GPUs of an inventory: read once at most, when it is first asked for, however many ask.
+
+    Args:
+        folder: where leases lie.
+        slots: the GPUs; those that have a holder are looked at.
+    """
+
+    def __init__(self, folder: str, slots: Sequence[Mapping[str, Any]]) -> None:
+        self.folder = folder
+        self.slots = slots
+        self._found: Optional[Dict[str, lease_holders.Holding]] = None
+
+    def holdings(self) -> Dict[str, lease_holders.Holding]:
+        """Return those that are held, each with its holder."""
+        if self._found is None:
+            names = [str(slot["uuid"]) for slot in self.slots if slot.get("holder")]
+            self._found = lease_holders.holdings(self.folder, names)
+        return self._found
+
+
 class HostQueue:
     """Holds entries for one home, and looks at those of all."""
 
@@ -67,9 +88,7 @@ class HostQueue:
         """Whether weights count by the host's policy."""
         return heeds_weights()
 
-    def first(
-        self, folder: str, slots: Sequence[Mapping[str, Any]], waiting: Sequence[Mapping[str, Any]]
-    ) -> List[str]:
+    def first(self, reading: LeaseReading, waiting: Sequence[Mapping[str, Any]]) -> List[str]:
         """Return which jobs of a home, given in their order, wait in the host's queue at once, as of :meth:`line_up`.
 
         Where weights count these are the first by weight: else a long sweep would leave no place to another one.
@@ -82,7 +101,7 @@ class HostQueue:
             return [str(one["job"]) for one in waiting[:WAITING_AT_ONCE]]
         found = (entry_of(os.geteuid(), one, now_us()) for one in waiting)
         entries = [entry for entry in found if entry is not None]
-        coming = order.by_weight(entries, held_by_group(folder, slots), WAITING_AT_ONCE)
+        coming = order.by_weight(entries, held_by_group(reading.holdings()), WAITING_AT_ONCE)
         return [entry.job for entry in coming]
 
     def line_up(
@@ -93,6 +112,7 @@ class HostQueue:
         waiting: List[Dict[str, Any]],
         keep: List[str],
         can_start: Callable[[str], bool] = lambda job: True,
+        reading: Optional[LeaseReading] = None,
     ) -> Dict[str, Dict[str, Any]]:
         """Have exactly these jobs of a home wait; return the turn of each by its id.
 
@@ -103,7 +123,9 @@ class HostQueue:
             waiting: for each job ``job``, ``gpus``, ``each``, ``priority`` and what else an entry has.
             keep: jobs that are being launched: their entries stay if they are there.
             can_start: whether a job of these could start if it had its GPUs; else it preempts nobody.
+            reading: who holds these slots, where that was looked at just now.
         """
+        reading = reading or LeaseReading(folder, slots)
         with self._lock:
             wanted = waiting[:WAITING_AT_ONCE]
             self._held.keep_only(folder, home, {str(one["job"]) for one in wanted} | set(keep))
@@ -111,15 +133,14 @@ class HostQueue:
                 facts = {key: value for key, value in one.items() if key != "job"}
                 self._held.hold(folder, home, str(one["job"]), facts)
             entries = read_entries(folder)
-            found, policy = self._turns(folder, entries, slots)
-            self._preempt(folder, slots, home, wanted, can_start, entries, found, policy)
+            found, policy = self._turns(entries, reading)
+            self._preempt(reading, home, wanted, can_start, entries, found, policy)
         mine = (os.geteuid(), home)
         return {key[2]: turn_document(turn) for key, turn in found.items() if key[:2] == mine}
 
     def _preempt(
         self,
-        folder: str,
-        slots: Sequence[Mapping[str, Any]],
+        reading: LeaseReading,
         home: str,
         waiting: Sequence[Mapping[str, Any]],
         can_start: Callable[[str], bool],
@@ -138,29 +159,26 @@ class HostQueue:
             turn = turns[entry.key]
             names: Tuple[str, ...] = ()
             if turn.lacks and not turn.limit and can_start(entry.job):
-                names = self._to_preempt(folder, slots, entry, turn.lacks, entries, policy)
+                names = self._to_preempt(reading, entry, turn.lacks, entries, policy)
             if names != entry.preempts:
                 changed = {**facts, "preempts": list(names)}
                 del changed["job"]
-                if not self._held.hold(folder, home, entry.job, changed):
+                if not self._held.hold(reading.folder, home, entry.job, changed):
                     continue
             turns[entry.key] = turn._replace(preempts=len(names))
 
     def _to_preempt(
         self,
-        folder: str,
-        slots: Sequence[Mapping[str, Any]],
+        reading: LeaseReading,
         entry: QueueEntry,
         lacking: int,
         entries: Sequence[QueueEntry],
         policy: Policy,
     ) -> Tuple[str, ...]:
         """Return the names of the attempts that are to end for the first one that waits."""
-        usable = {str(slot["uuid"]) for slot in allocation.usable_gpus(slots, entry.each)}
-        held = lease_holders.holdings(folder, [str(slot["uuid"]) for slot in slots if slot.get("holder")])
-        jobs = preemptible_jobs(
-            held, usable, policy, policy.priority(entry.priority, user_name(entry.person)), now_us()
-        )
+        usable = {str(slot["uuid"]) for slot in allocation.usable_gpus(reading.slots, entry.each)}
+        below = policy.priority(entry.priority, user_name(entry.person))
+        jobs = preemptible_jobs(reading.holdings(), usable, policy, below, now_us())
         ending = jobs_that_end(jobs, entries, policy)
         now = time.monotonic()
         since = {job.key: self._asked.get((job.key, entry.job), now) for job in jobs}
@@ -179,7 +197,7 @@ class HostQueue:
         """Return all that wait, in their order, each with its turn."""
         with self._lock:
             entries = read_entries(folder)
-            found, _ = self._turns(folder, entries, slots)
+            found, _ = self._turns(entries, LeaseReading(folder, slots))
         return [entry_document(entry, found[entry.key]) for entry in order.in_order(entries)]
 
     def turn(
@@ -192,7 +210,7 @@ class HostQueue:
             if not any(entry.key == (mine, home, job) for entry in entries):
                 fresh = entry_of(mine, {**wanted, "home": home}, now_us())
                 entries += [] if fresh is None else [fresh]
-            found = self._turns(folder, entries, slots)[0].get((mine, home, job))
+            found = self._turns(entries, LeaseReading(folder, slots))[0].get((mine, home, job))
         return turn_document(order.Turn(True, 1, 1, 0) if found is None else found)
 
     def hold(self, folder: str, home: str, wanted: Mapping[str, Any]) -> bool:
@@ -232,10 +250,10 @@ class HostQueue:
             self._held.close()
 
     def _turns(
-        self, folder: str, entries: Sequence[QueueEntry], slots: Sequence[Mapping[str, Any]]
+        self, entries: Sequence[QueueEntry], reading: LeaseReading
     ) -> Tuple[Dict[order.Key, order.Turn], Policy]:
         """Return the turn of each entry, and the policy that it is by."""
-        now = time.monotonic()
+        now, slots = time.monotonic(), reading.slots
         known = {entry.key: entry for entry in entries}
         late = (entry for entry, at in self._offered.items() if now - at > OFFER_SECONDS)
         self._passed.update((entry.key, entry) for entry in late)
@@ -245,10 +263,14 @@ class HostQueue:
             policy = read_policy()
         except BadPolicy as error:
             trouble = f"the host's policy is not used: {error}"
-        held = {} if policy == Policy() else held_by_group(folder, slots, counts_hours=policy.counts_hours)
+        held: Mapping[Group, Held] = {}
+        if policy != Policy():
+            uses = gpu_use.read_uses(reading.folder) if policy.counts_hours else ()
+            held = held_by_group(reading.holdings(), uses)
         gpus = free_gpus(slots)
-        names = [str(slot["uuid"]) for slot in slots if slot.get("holder") and slot.get("memory_bytes")]
-        holdings = lease_holders.holdings(folder, names) if entries else {}
+        usable = {str(slot["uuid"]) for slot in slots if slot.get("memory_bytes")}
+        found_there = reading.holdings() if entries else {}
+        holdings = {uuid: holding for uuid, holding in found_there.items() if uuid in usable}
         endings = endings_of(holdings)
         found = order.turns(entries, gpus, set(self._passed), policy, held, user_name, endings)
         found = order.with_times(found, entries, endings)
@@ -293,19 +315,18 @@ def free_gpus(slots: Sequence[Mapping[str, Any]]) -> order.FreeGpus:
 
 
 def held_by_group(
-    folder: str, slots: Sequence[Mapping[str, Any]], *, counts_hours: bool = False
+    held: Mapping[str, lease_holders.Holding], uses: Iterable[gpu_use.Use] = ()
 ) -> Dict[Group, Held]:
     """Return how many GPUs and jobs each person, home, label and sweep has: whose they are is the kernel's word.
 
     A lease for which the kernel vouches for nobody counts for nobody: one that an older version took, whose process is
-    gone or in another container. What several people claim counts for each of them, and for no label or sweep. With
-    ``counts_hours`` what was used before is read, too.
+    gone or in another container. What several people claim counts for each of them, and for no label or sweep.
+    ``uses`` is what was used before.
     """
     gpus: Dict[Group, int] = {}
     jobs: Dict[Group, Set[Tuple[int, str]]] = {}
     hours: Dict[Group, float] = {}
     now = now_us()
-    held = lease_holders.holdings(folder, [str(slot["uuid"]) for slot in slots if slot.get("holder")])
     for uuid, holding in held.items():
         document = holding.document
         labels = marks_in(document.get(allocation.LABELS)) if holding.is_claimed else ()
@@ -320,7 +341,7 @@ def held_by_group(
                 gpus[group] = gpus.get(group, 0) + 1
                 jobs.setdefault(group, set()).add((person, str(document.get("job") or uuid)))
                 hours[group] = hours.get(group, 0.0) + use.hours(now)
-    for use in gpu_use.read_uses(folder) if counts_hours else ():
+    for use in uses:
         for group in groups_of(use.person, use.home, use.labels):
             hours[group] = hours.get(group, 0.0) + use.hours(now)
     return {

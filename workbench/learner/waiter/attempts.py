@@ -14,6 +14,7 @@ from workbench.learner.platform import leases, system
 from workbench.learner.platform.errors import Failure, of_os_error
 from workbench.learner.queue.allocation import GROUP, LABELS
 from workbench.learner.queue.entries import DEFAULT_WEIGHT
+from workbench.learner.queue.home_waiter import LAPTOP
 from workbench.learner.waiter.gates import AwaitedAttempt, GateReader, OpenGates, TicketGates, remaining_us
 
 Key = Tuple[str, int]
@@ -55,6 +56,8 @@ class Ticket(NamedTuple):
     """By number: the folder, and the name of the file of secrets without its suffix."""
     gates: TicketGates = TicketGates()
     weight: float = DEFAULT_WEIGHT
+    laptop: str = ""
+    """The machine that gave it to the host; empty for this one, or an older fabric."""
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Ticket:
@@ -89,6 +92,7 @@ class Ticket(NamedTuple):
                 },
                 gates=TicketGates.parse(document),
                 weight=float(document.get("weight") or DEFAULT_WEIGHT),
+                laptop=str(document.get(LAPTOP) or ""),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Failure(
@@ -137,7 +141,7 @@ class WaitingLearner:
     """One learner that has not begun. Its lock is held until its agent has begun, or its end is recorded."""
 
     def __init__(
-        self, number: int, folder: str, secrets_name: str, lock: int, launch: LaunchDocument
+        self, number: int, folder: str, secrets_name: str, lock: int, launch: LaunchDocument, laptop: str
     ) -> None:
         self.number = number
         self.folder = folder
@@ -149,7 +153,7 @@ class WaitingLearner:
         self.agent = 0
         """The process that is to keep it from now on, once it was started."""
         self._state = state.StateFile.begin(folder, launch)
-        self._state.document["waiting"] = True
+        self._state.document.update({"waiting": True, LAPTOP: laptop})
 
     @property
     def is_removed(self) -> bool:
@@ -159,6 +163,10 @@ class WaitingLearner:
     def begin(self) -> bool:
         """Write its first state; return whether that worked."""
         return self._state.write(durable=False)
+
+    def name_laptop(self, laptop: str) -> None:
+        """Write into its state which machine gives it to the host once more, should this process end."""
+        self._state.update(**{LAPTOP: laptop})
 
     def show(self, stall: str) -> None:
         """Write into its state why it waits for something else than its turn; empty where it does not."""
@@ -310,6 +318,8 @@ class WaitingAttempt:
                 one.forget()
             raise error if isinstance(error, Failure) else of_os_error(error) from error
         self.learners = sorted([*self.learners, *new], key=lambda one: one.number)
+        for one in self.learners:
+            one.name_laptop(self.ticket.laptop)
 
     def _held(self, number: int, folder: str, secrets_name: str) -> List[WaitingLearner]:
         """Return a learner that is held from now on; nothing where an agent keeps it or has kept it."""
@@ -324,7 +334,8 @@ class WaitingAttempt:
         if has_begun or (found.get("pid") != os.getpid() and state.is_kept(found)):
             os.close(lock)
             return []
-        learner = WaitingLearner(number, folder, secrets_name, lock, self._launch(number, folder))
+        launch = self._launch(number, folder)
+        learner = WaitingLearner(number, folder, secrets_name, lock, launch, self.ticket.laptop)
         if not learner.begin():
             learner.forget()
             raise Failure("cannot_write", f"{folder} takes no state: the disk is full, or cannot be written.")

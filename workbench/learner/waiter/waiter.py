@@ -28,7 +28,7 @@ from workbench.learner.platform.inotify import (
 from workbench.learner.queue import allocation
 from workbench.learner.queue.channel import FORMAT, PLAIN_FORMAT, Conversation, WaiterSocket
 from workbench.learner.queue.entries import PREFIX, file_name
-from workbench.learner.queue.line import WAITING_AT_ONCE, HostQueue
+from workbench.learner.queue.line import WAITING_AT_ONCE, HostQueue, LeaseReading
 from workbench.learner.waiter.attempts import Key, Ticket, WaitingAttempt
 from workbench.learner.waiter.gates import GateReader, SweepCounts
 from workbench.learner.waiter.kept_tickets import KeptTickets, show_missing_secrets
@@ -434,7 +434,8 @@ class Waiter:
         ready = [one for one in here if one.ticket.each]
         line.is_watched = self._changes.watch(line.folder)
         slots = line.measure()
-        first = set(line.queue.first(line.folder, slots, [one.entry for one in ready]))
+        reading = LeaseReading(line.folder, slots)
+        first = set(line.queue.first(reading, [one.entry for one in ready]))
         at_once = [one for one in ready if one.ticket.job in first]
         line.touch(*(file_name(self._home, one.ticket.job) for one in at_once))
         by_job = {one.ticket.job: one for one in at_once}
@@ -443,7 +444,7 @@ class Waiter:
             return not by_job[job].is_away and self._has_cpus(by_job[job])
 
         turns = line.queue.line_up(
-            line.folder, slots, self._home, [one.entry for one in at_once], [], can_start
+            line.folder, slots, self._home, [one.entry for one in at_once], [], can_start, reading
         )
         for one in at_once:
             if one.ticket.job not in turns:  # no entry can be made for it: leases alone decide, or nearly

@@ -12,9 +12,11 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from workbench.spec import JobSpec
 from workbench.values import dataclass
 
 _INTERPRETERS: Final = {
@@ -31,6 +33,8 @@ _BEFORE_A_COMMAND: Final = frozenset({"exec", "env", "command", *_KEYWORDS})
 """The word after one of these is a command, too."""
 _MAY_BE_SKIPPED: Final = frozenset({*_KEYWORDS, "for", "case", "select", "function"})
 """After one of these a ``cd`` may be one that is not run, or that is run later."""
+_MARKS: Final = ";()<>|&\n"
+"""The characters that stand between the words of commands."""
 _IN_TURN: Final = frozenset({"&&", ";", "\n"})
 """What stands between two commands of which the second is run in the folder of the first."""
 _LEAVING: Final = frozenset({"cd", "pushd", "popd", ".", "source", "eval"})
@@ -113,6 +117,88 @@ class RunScript:
     """In which it is run."""
 
 
+_FOR_PEOPLE: Final[dict[str, frozenset[str]]] = {
+    "jupyter": frozenset({"lab", "notebook", "nbclassic", "server"}),
+    "code": frozenset({"tunnel", "serve-web"}),
+    "marimo": frozenset({"edit", "run"}),
+    "mlflow": frozenset({"server", "ui"}),
+    "ollama": frozenset({"serve"}),
+    "sleep": frozenset({"inf", "infinity"}),
+    "streamlit": frozenset({"run"}),
+    "tail": frozenset({"/dev/null"}),
+    "vllm": frozenset({"serve"}),
+    **dict.fromkeys(
+        (
+            *("jupyter-lab", "jupyter-notebook", "jupyter-nbclassic", "jupyter-server", "tensorboard"),
+            *("code-server", "openvscode-server", "rserver", "sshd", "ttyd"),
+            *("gradio", "gunicorn", "text-generation-launcher", "tritonserver", "uvicorn"),
+        ),
+        frozenset[str](),
+    ),
+}
+"""Programs that people work with, or that keep a job for its shells; where a word decides, one of these is among it."""
+_MODULES_FOR_PEOPLE: Final = {
+    "jupyter": "jupyter",
+    "jupyterlab": "jupyter-lab",
+    "notebook": "jupyter-notebook",
+    "jupyter_server": "jupyter-server",
+    "marimo": "marimo",
+    "mlflow": "mlflow",
+    "streamlit": "streamlit",
+    "tensorboard": "tensorboard",
+    "tensorboard.main": "tensorboard",
+    "uvicorn": "uvicorn",
+    "vllm.entrypoints.openai.api_server": "uvicorn",
+}
+"""Modules that Python runs for the same, by the program that each is."""
+
+
+@lru_cache(maxsize=1024)
+def serves_people(command: str) -> bool:
+    """Say whether a command ends in a program that people work with: a notebook, a service, or what a shell needs.
+
+    The program that is run last decides: what is only started beside a training does not.
+    """
+    words = _last_words(command)
+    if text := _shell_text(words) if words else "":
+        return serves_people(text)
+    if not words:
+        return False
+    name, is_module = _run_by(words)
+    program = _MODULES_FOR_PEOPLE.get(name, "") if is_module else words[0].rpartition("/")[2]
+    deciding = _FOR_PEOPLE.get(program)
+    return deciding is not None and (not deciding or not deciding.isdisjoint(words[1:]))
+
+
+def may_be_preempted(spec: JobSpec) -> bool:
+    """Say whether a job may have to end for one of a higher priority, by its keys and by its command.
+
+    People work with what its command may be there for, as with what serves on ports: no policy ends that.
+    """
+    return spec.may_be_preempted and (spec.preemptible or not serves_people(spec.framework.command))
+
+
+def _last_words(command: str) -> list[str]:
+    """Return the last command of a shell text, of a pipeline the first; nothing where the text is not understood."""
+    last: list[str] = []
+    words: list[str] = []
+    is_file = is_piped = False
+    for token in [*_tokens(command), "\n"]:
+        marks = bool(token) and not token.strip(_MARKS)
+        if marks and "<<" in token:
+            return []  # what follows may be the text of a file
+        if marks and ("<" in token or ">" in token):
+            is_file = True
+        elif is_file and not marks:
+            is_file = False
+        elif marks:
+            last = words if words and not is_piped else last
+            words, is_piped = [], token in {"|", "|&"}
+        else:
+            words.append(token)
+    return _without_prefixes(last)
+
+
 def interpreter_of(script: str) -> tuple[str, ...] | None:
     """Return the command that a script's name is an argument of; None where it is not a script by its name."""
     suffix = Path(script).suffix
@@ -153,16 +239,13 @@ def _simple_commands(command: str, root: str, folder: str) -> Iterator[tuple[lis
 
     They end with the first after which the folder is not known.
     """
-    lexer = shlex.shlex(command.replace("\\\n", ""), posix=True, punctuation_chars=";()<>|&\n")
-    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
-    try:
-        tokens = list(lexer)
-    except ValueError:
+    tokens = _tokens(command)
+    if not tokens:
         return
     words: list[str] = []
     before, is_file, is_straight, is_sure = "\n", False, True, True
     for token in [*tokens, "\n"]:
-        marks = bool(token) and not token.strip(";()<>|&\n")
+        marks = bool(token) and not token.strip(_MARKS)
         if marks and "<<" in token:
             return  # what follows may be the text of a file
         if marks and ("<" in token or ">" in token) and not set(token) & set(";()|\n"):
@@ -187,6 +270,16 @@ def _simple_commands(command: str, root: str, folder: str) -> Iterator[tuple[lis
             words, before = [], after
         else:
             words.append(token)
+
+
+def _tokens(command: str) -> list[str]:
+    """Return the words and marks of a shell text; none where it is not understood."""
+    lexer = shlex.shlex(command.replace("\\\n", ""), posix=True, punctuation_chars=_MARKS)
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    try:
+        return list(lexer)
+    except ValueError:
+        return []
 
 
 def _entered(words: Sequence[str], root: str, folder: str) -> str | None:

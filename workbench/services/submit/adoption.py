@@ -34,7 +34,9 @@ class AdoptableJob:
     code_hash: str
     recorded: Mapping[str, Any]
     alive: bool
-    """Whether any of its learners runs."""
+    """Whether any of its learners runs, or is to be started by its host."""
+    now: str
+    """What it does, in words: it runs, waits, and for whom where nobody there starts it any more, or is over."""
 
 
 def find(store: Store, backend_name: str) -> list[AdoptableJob]:
@@ -130,6 +132,7 @@ def _found(
     spec = spec_from_json(submitted["spec"])
     attempt = _last_attempt(host, folder, int(submitted["attempt"]))
     learners = [folder / f"attempt-{attempt}" / f"learner-{number}" for number in range(1, spec.learners + 1)]
+    found = [host.call("learner", folder=str(learner)) for learner in learners]
     return AdoptableJob(
         options=options,
         home=home,
@@ -140,8 +143,21 @@ def _found(
         spec=spec,
         code_hash=str(submitted["code_hash"]),
         recorded=submitted["recorded"],
-        alive=any(host.call("learner", folder=str(learner))["alive"] for learner in learners),
+        alive=any(one["alive"] for one in found),
+        now=_now(found, options.name),
     )
+
+
+def _now(learners: Sequence[Mapping[str, Any]], host: str) -> str:
+    from runners.shared.learner_status import is_waiting, until_given_again
+
+    waiting = [one for one in learners if is_waiting(one)]
+    if any(one["alive"] for one in learners if one not in waiting):
+        return "runs"
+    if not waiting:
+        return "is over"
+    left = [one for one in waiting if not one["alive"]]
+    return until_given_again(left[0]["state"], host) if left else "waits"
 
 
 def _last_attempt(host: Host, folder: PurePosixPath, attempt: int) -> int:

@@ -85,7 +85,7 @@ def _print_table(found: list[AdoptableJob]) -> None:
             each.spec.name,
             each.runner,
             str(each.attempt),
-            "runs" if each.alive else "is over",
+            each.now,
         ]
         for each in found
     ]
@@ -105,6 +105,7 @@ def _print_document(found: list[AdoptableJob], *, adopted: bool) -> None:
                 "runner": each.runner,
                 "attempt": each.attempt,
                 "alive": each.alive,
+                "now": each.now,
                 "adopted": adopted,
             }
             for each in found
