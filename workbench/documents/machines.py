@@ -58,6 +58,7 @@ class QueuedEntry(TypedDict):
 
     id: Id | None
     name: str | None
+    """Of a job of another home null, unless its person shares it."""
     person: str
     gpus: int
     """Of all learners together."""
