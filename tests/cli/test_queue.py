@@ -172,16 +172,16 @@ def test_names_are_in_no_file_that_others_read_unless_they_are_shared(
     run(fabric, "canary-waits", "2", "true")
     until_order(fabric, "shared-waits", "canary-waits")
 
-    another = {"FABRIC_HOME": str(tmp_path / "another home")}
-    (queue,) = fabric.json("queue", "--backend", "local", "--json", **another)
-    (inventory,) = fabric.json("gpus", "--json", **another)
+    another = str(tmp_path / "another home")
+    (queue,) = fabric.json("queue", "--backend", "local", "--json", FABRIC_HOME=another)
+    (inventory,) = fabric.json("gpus", "--json", FABRIC_HOME=another)
 
     written = b"".join(path.read_bytes() for path in Path(fabric.variables["FABRIC_LEASES"]).iterdir())
     assert b"canary" not in written and b"shared-waits" in written
     assert [one["name"] for one in queue["waiting"]] == ["shared-waits", None]
     assert [slot["holder_name"] for slot in inventory["nodes"][0]["slots"]] == ["", "shared-runs"]
-    assert "'s shared-waits" in fabric("queue", "--backend", "local", **another).stdout
-    assert "shared-runs" in fabric("gpus", **another).stdout
+    assert "'s shared-waits" in fabric("queue", "--backend", "local", FABRIC_HOME=another).stdout
+    assert "shared-runs" in fabric("gpus", FABRIC_HOME=another).stdout
 
 
 def test_a_setting_that_shares_names_is_true_or_false(fabric: Fabric) -> None:

@@ -86,6 +86,7 @@ EXTRA: Final = (
     "doctor --rebuild --yes --json",
     "backend role k8s://lab --user ada --json",
     "backend linger ssh://gpubox --json",
+    "backend drain local --show --json",
     "image load image.tar --json",
     "image send gpubox my-image --json",
     "adopt gpubox --json",

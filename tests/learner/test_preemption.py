@@ -547,6 +547,7 @@ def test_roots_file_has_all_end_that_may_be_preempted_and_lets_nobody_start(
     assert watch.check() == "its host is to be empty, by /etc/fabric/drain"
     found = queue.line_up(folder, slots(free=1), HOME, [urgent()], [])["urgent"]
     assert (found["start"], found["limit"]) == (False, "the host is to be empty, by /etc/fabric/drain")
+    assert found["limit_since_us"] == drain.stat().st_mtime_ns // 1000
 
     os.chown(drain, 12346, 12346)
     assert not watch.check()

@@ -209,6 +209,7 @@ Document = (
     | machines.QueueDocument
     | machines.RoleDocument
     | machines.LingerDocument
+    | machines.DrainDocument
     | machines.ImagesDocument
     | machines.ImageSentDocument
     | machines.ControllerDocument

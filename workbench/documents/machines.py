@@ -104,6 +104,23 @@ class LingerDocument(TypedDict):
     """The unit of the person's systemd that runs the script; null where they have to run it with the machine."""
 
 
+class DrainDocument(TypedDict):
+    """Whether a host is to be empty soon: `fabric backend drain --json`."""
+
+    schema: Literal["fabric.drain/1"]
+    name: str
+    drained: bool
+    by: str | None
+    """The operator who wants that, or root's file."""
+    since: Time | None
+    may: bool
+    """Whether this user is an operator of the host, or root there."""
+    unknown_operators: list[str]
+    """Accounts and groups that its policy names as operators, and that it does not know."""
+    trouble: str
+    """Why its policy is not used."""
+
+
 class ImagesDocument(TypedDict):
     """The images that `fabric image load` loaded."""
 

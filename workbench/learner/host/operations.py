@@ -102,6 +102,7 @@ class HostOperations:
             "withdraw": _withdraw,
             "waiting_attempts": _waiting_attempts,
             "queue": self._read_queue,
+            "drain": _drain,
             "prospects": _prospects,
             "data_copies": _data_copies,
             "drop_data_copies": _drop_data_copies,
@@ -253,6 +254,22 @@ class HostOperations:
         self.watches.close()
         self.followers.close()
         self._observers.close()
+
+
+def _drain(act: str, leases_folder: str = "") -> Dict[str, Any]:
+    """Say who wants this host to be empty, after it was ordered (``act`` is ``begin``) or taken back (``end``).
+
+    Raises:
+        Failure: ``not_allowed`` where this user is no operator; else why it cannot be ordered.
+    """
+    from workbench.learner.queue import operators
+
+    folder = leases_folder or own_folder()
+    if act == "begin":
+        operators.drain(folder)
+    elif act == "end":
+        operators.end_drain(folder)
+    return operators.drain_document(folder)
 
 
 def _changeable(facts: Mapping[str, Any]) -> Dict[str, Any]:
