@@ -9,11 +9,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from tests.learner.lease_holders import EVE, a_process
+from tests.learner.lease_holders import ANNA, EVE, a_process, check
+from workbench.learner.guard.requests import LearnerLimits
+from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.platform import leases
 from workbench.learner.platform.errors import Failure
 from workbench.learner.platform.owned_files import replace_own
@@ -49,8 +52,8 @@ def policy(folder: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The host's policy, which names an operator, beside root's file that empties the host."""
     path = Path(folder).parent / "policy.toml"
     path.write_text(f'operators = ["{NAME}"]')
-    for name in ("policy.POLICY_FILE", "preemption.POLICY_FILE", "operators.POLICY_FILE"):
-        monkeypatch.setattr(f"workbench.learner.queue.{name}", str(path))
+    for name in ("queue.policy", "queue.preemption", "queue.operators", "guard.requests"):
+        monkeypatch.setattr(f"workbench.learner.{name}.POLICY_FILE", str(path))
     for name in ("policy.DRAIN_FILE", "operators.DRAIN_FILE"):
         monkeypatch.setattr(f"workbench.learner.queue.{name}", str(path.parent / "drain"))
     return path
@@ -210,6 +213,100 @@ def test_operators_that_the_host_does_not_know_are_named_and_the_policy_counts(
     found = drain_document(folder)
 
     assert (found["by"], found["unknown"]) == (NAME, ["no-such-account", "@no-such-group"])
+
+
+# The end of one job
+
+JOB = "training-k3f9x2mtq"
+
+
+def lease_of(job: str = JOB) -> str:
+    return json.dumps({"owner": "ada@laptop", "job": job, "attempt": 2, "home": HOME})
+
+
+def has_gpu(
+    folder: str, person: int = EVE, gpu: str = "GPU-1", job: str = JOB
+) -> AbstractContextManager[int]:
+    """Have a job of a person hold a GPU."""
+    return a_process(lambda: check(leases.take([gpu], folder, lease_of(job)) is not None), person)
+
+
+def limits_of(folder: str, consent: str, grace_seconds: float = 30.0) -> LearnerLimits:
+    """Return the limits of a learner of that job, as its guard looks at them."""
+    facts = {"leases_folder": folder, "priority": 50, "preemption": consent, "preemption_seconds": 9.0}
+    document = {"job": JOB, "attempt": 2, "slots": ["GPU-1"], "grace_seconds": grace_seconds}
+    return LearnerLimits(LaunchDocument({**document, "preemption": facts}))
+
+
+@pytest.mark.parametrize("consent", ["never", "by_policy", "asked"])
+def test_an_operator_ends_the_job_of_another_person_whatever_that_agreed_to(
+    folder: str, consent: str
+) -> None:
+    limits, later = limits_of(folder, consent), limits_of(folder, consent, 3600.0)
+    with has_gpu(folder, os.getuid()):
+        assert limits.exceeded() is None
+        by(OPERATOR, lambda: check(operators.end_job(folder, ["GPU-1"], "k3f9x2mtq")["attempt"] == 2))
+
+    found, bounded = later.exceeded(), limits_of(folder, consent).exceeded()
+
+    assert found is not None and bounded is not None
+    assert (found.kind, found.why["text"]) == ("halt", f"halted by {NAME}, an operator of its host")
+    assert (found.grace_seconds, bounded.grace_seconds) == (300.0, 30.0), "five minutes at most"
+
+
+def test_an_end_is_ordered_of_one_attempt_of_one_person(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with has_gpu(folder):
+        by(OPERATOR, lambda: check(bool(operators.end_job(folder, ["GPU-1"], JOB))))
+
+    assert operators.who_ends(folder, (NAME,), f"{JOB}/2", EVE) == NAME
+    assert operators.who_ends(folder, (NAME,), f"{JOB}/3", EVE) == "", "one that follows goes on"
+    assert operators.who_ends(folder, (NAME,), f"{JOB}/2", OPERATOR) == "", (
+        "another person's of that name, too"
+    )
+    assert operators.who_ends(folder, ("games",), f"{JOB}/2", EVE) == ""
+    assert not counts(folder), "the host is not to be empty"
+
+
+def test_nobody_but_an_operator_ends_a_job(folder: str) -> None:
+    order = json.dumps({"order": operators.END, "attempt": f"{JOB}/2", "person": ANNA})
+    ordered(folder, EVE, "end-1", order)
+
+    def refused() -> None:
+        with pytest.raises(Failure, match="not an operator"):
+            operators.end_job(folder, ["GPU-1"], JOB)
+
+    with has_gpu(folder, ANNA):
+        by(pwd.getpwnam("games").pw_uid, refused)
+
+    assert operators.who_ends(folder, (NAME,), f"{JOB}/2", ANNA) == ""
+
+
+def test_a_job_that_is_not_one_alone_is_not_ended(folder: str) -> None:
+    def refused() -> None:
+        for job, why in (
+            (JOB, "is one of several jobs"),
+            ("training-other", "holds no GPU"),
+            ("", "holds no"),
+        ):
+            with pytest.raises(Failure, match=why):
+                operators.end_job(folder, ["GPU-1", "GPU-2"], job)
+
+    with has_gpu(folder, EVE), has_gpu(folder, ANNA, "GPU-2"):
+        by(OPERATOR, refused)
+
+
+def test_orders_that_ended_jobs_are_gone_a_day_later(folder: str) -> None:
+    ordered(folder, OPERATOR, "end-old", '{"order": "end"}')
+    os.utime(f"{folder}/end-old", (1, 1))
+    ordered(folder, EVE, "end-theirs", '{"order": "end"}')
+    os.utime(f"{folder}/end-theirs", (1, 1))
+
+    with has_gpu(folder):
+        by(OPERATOR, lambda: check(bool(operators.end_job(folder, ["GPU-1"], JOB))))
+        by(OPERATOR, lambda: check(bool(operators.end_job(folder, ["GPU-1"], JOB))))
+
+    names = {path.name for path in Path(folder).glob("end-*")}
+    assert "end-old" not in names and "end-theirs" in names and len(names) == 2
 
 
 # What nobody else does

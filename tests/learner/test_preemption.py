@@ -22,7 +22,7 @@ from tests.support.waiting import until
 from workbench.learner.guard.requests import LearnerLimits
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.platform import leases, system
-from workbench.learner.queue.entries import HeldEntries, QueueEntry, entry_of, read_entries
+from workbench.learner.queue.entries import HeldEntries, QueueEntry, attempt_name, entry_of, read_entries
 from workbench.learner.queue.line import FREED_SECONDS, HostQueue
 from workbench.learner.queue.policy import BadPolicy, parse_policy
 from workbench.learner.queue.preemption import (
@@ -30,7 +30,6 @@ from workbench.learner.queue.preemption import (
     PATIENCE_SECONDS,
     PreemptibleJob,
     PreemptionWatch,
-    attempt_name,
     is_preemptible,
     jobs_to_preempt,
 )

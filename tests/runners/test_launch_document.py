@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from runners.conformance.harness import request_of
 from runners.pod.options import PodOptions
 from runners.pod.plan import launch_document
 from runners.pod.stores import pod_retention
 from runners.pod.template import ResultVolume
-from runners.shared.launch_document import USAGE_SECONDS
-from tests.runners.jobs import Jobs
+from runners.shared.host_facts import read_host_facts
+from runners.shared.launch_document import USAGE_SECONDS, preemption_document
+from tests.runners.jobs import HOME, Jobs
 from workbench.learner.journal.launch_document import AUTO, LaunchDocument
 from workbench.spec import Checkpoints, DataStore, EvaluationMetrics
 
@@ -68,6 +74,25 @@ def test_the_first_learner_has_the_rules_that_stop_for_what_it_reports_itself(jo
     ]
     assert "stop_when" not in second
     assert "stop_when" not in jobs.plan("true", stop_when=rules[3:]).plan.learners[0].native["launch"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "consent"),
+    [
+        ({"gpus": 1}, "by_policy"), ({"gpus": 1, "preemptible": True}, "asked"),
+        ({"gpus": 1, "ports": (8080,)}, "never"), ({}, None),
+    ],
+)  # fmt: skip
+def test_the_agent_of_whatever_has_gpus_looks_who_wants_it_to_end(
+    jobs: Jobs, keys: dict[str, Any], consent: str | None
+) -> None:
+    site = read_host_facts(jobs.host, HOME)
+
+    found = preemption_document(request_of("true", home=HOME, **keys), site)
+
+    assert (found and found["preemption"]) == consent
+    assert found is None or found["leases_folder"] == site.leases
+    assert preemption_document(request_of("true", home=HOME, **keys), replace(site, python="")) is None
 
 
 def test_the_agent_looks_for_metrics_that_the_job_is_judged_by(jobs: Jobs) -> None:

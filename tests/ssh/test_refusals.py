@@ -368,6 +368,8 @@ def test_who_is_not_an_operator_of_a_host_cannot_empty_it(box: Box) -> None:
     with closing(box.backend().open()) as host:
         with pytest.raises(NotAllowed, match="is not an operator of this host") as caught:
             host.call("drain", act="begin")
+        with pytest.raises(NotAllowed, match="is not an operator of this host"):
+            host.call("end_job", job="training-k3f9x2mtq")
         found = host.call("drain", act="look")
 
     assert caught.value.hint.startswith("Root names operators in /etc/fabric/policy.toml: operators = [")

@@ -210,6 +210,7 @@ Document = (
     | machines.RoleDocument
     | machines.LingerDocument
     | machines.DrainDocument
+    | machines.EndedJobDocument
     | machines.ImagesDocument
     | machines.ImageSentDocument
     | machines.ControllerDocument

@@ -121,6 +121,18 @@ class DrainDocument(TypedDict):
     """Why its policy is not used."""
 
 
+class EndedJobDocument(TypedDict):
+    """The job that an operator of a host has ended: `fabric backend halt --json`."""
+
+    schema: Literal["fabric.ended-job/1"]
+    name: str
+    """The backend's."""
+    job: Id
+    attempt: int
+    person: str
+    """Whose job it is."""
+
+
 class ImagesDocument(TypedDict):
     """The images that `fabric image load` loaded."""
 

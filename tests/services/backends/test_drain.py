@@ -11,7 +11,7 @@ from backends.contract.host import BackendOptions
 from workbench.clock import now_us
 from workbench.errors import NotAllowed, UsageError
 from workbench.learner.queue import operators
-from workbench.services.backends.setup import HostDrain, drain_host
+from workbench.services.backends.setup import HostDrain, drain_host, end_job
 
 HERE = BackendOptions("local", "local")
 
@@ -57,9 +57,11 @@ def test_who_takes_back_what_is_another_ones_order_learns_whose_it_is(
         drain_host(HERE, "end")
 
 
-def test_a_cluster_is_drained_by_its_own_means() -> None:
+def test_a_cluster_has_means_of_its_own() -> None:
     with pytest.raises(UsageError, match="k8s is a cluster"):
         drain_host(BackendOptions("k8s", "kubernetes", "k8s://lab"), "begin")
+    with pytest.raises(UsageError, match="k8s is a cluster"):
+        end_job(BackendOptions("k8s", "kubernetes", "k8s://lab"), "training-k3f9x2mtq")
 
 
 def test_what_root_wrote_wrongly_is_named() -> None:

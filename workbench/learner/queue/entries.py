@@ -78,7 +78,7 @@ class QueueEntry(NamedTuple):
     tries: int = 0
     """How often it tried to take its GPUs and found too few."""
     preempts: Tuple[str, ...] = ()
-    """The attempts of jobs of a lower priority that are to end for it (``preemption.attempt_name``)."""
+    """The attempts of jobs of a lower priority that are to end for it (:func:`attempt_name`)."""
     labels: Tuple[str, ...] = ()
     """What stands for its labels (:func:`label_mark`)."""
     group: str = ""
@@ -243,6 +243,11 @@ def entry_of(person: int, document: Mapping[str, Any], now: int) -> Optional[Que
         name=shared_name(document.get("name")),
         format=_whole(document.get("format"), FORMAT),
     )
+
+
+def attempt_name(job: Any, attempt: Any) -> str:
+    """Return by which name an attempt is asked to end."""
+    return "%s/%s" % (job, attempt)
 
 
 def priority_of(document: Mapping[str, Any]) -> int:

@@ -8,19 +8,28 @@ have written it. What it orders its text says, too: a link to another file of th
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import pwd
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+import time
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from workbench.learner.platform import owned_files
 from workbench.learner.platform.errors import Failure
 from workbench.learner.platform.system import user_name
+from workbench.learner.queue.entries import attempt_name
 from workbench.learner.queue.policy import BadPolicy, read_policy, roots_drain_us
 from workbench.learner.queue.root_files import DRAIN_FILE, POLICY_FILE
 
 DRAIN = "drain"
 """The order that empties a host."""
+
+END = "end"
+"""The order that ends one attempt of one person."""
+
+_END_STALE_SECONDS = 86400.0
+"""An order that ends an attempt is removed by its owner after this: the attempt is long over."""
 
 _FORMAT = 1
 _NAMES = 8
@@ -34,6 +43,8 @@ class OperatorOrder(NamedTuple):
     """The owner of its file."""
     since_us: int
     """When that was written."""
+    document: Mapping[str, Any]
+    """What it says beside that."""
 
 
 class DrainOrder(NamedTuple):
@@ -95,6 +106,53 @@ def unknown_operators(operators: Sequence[str]) -> List[str]:
     return [name for name, number in found if number is None]
 
 
+def who_ends(folder: str, operators: Sequence[str], attempt: str, person: int) -> str:
+    """Return which operator has ordered that an attempt of a person ends; empty where none has.
+
+    Args:
+        folder: where leases lie.
+        operators: those that the host's policy names.
+        attempt: its name, as of ``entries.attempt_name``.
+        person: whose it is: by its name alone another person's job of the same name would end, too.
+    """
+    for order in read_orders(folder, END, operators):
+        if order.document.get("attempt") == attempt and order.document.get("person") == person:
+            return user_name(order.person)
+    return ""
+
+
+def end_job(folder: str, gpus: Sequence[str], job: str) -> Dict[str, Any]:
+    """Order that the attempt of a job which holds GPUs ends; return whose it is, and which.
+
+    Args:
+        folder: where leases lie.
+        gpus: those of the host.
+        job: its id, or the nine characters that stand for it.
+
+    Raises:
+        Failure: ``not_allowed`` where this user is not an operator; ``missing`` where no such job holds a GPU.
+    """
+    _check_operator()
+    from workbench.learner.platform import lease_holders  # guards, which read orders, are to stay small
+
+    found: Set[Tuple[int, str, Any]] = set()
+    for holding in lease_holders.holdings(folder, gpus).values():
+        name, attempt = str(holding.document.get("job") or ""), holding.document.get("attempt")
+        if holding.is_claimed and attempt is not None and (name == job or name.rpartition("-")[2] == job):
+            found.update((person, name, attempt) for person in holding.people)
+    if len(found) != 1:
+        which = (
+            "is one of several jobs that hold GPUs here" if found else "holds no GPU here that can be ended"
+        )
+        raise Failure("missing", f"{job} {which}.", "`fabric gpus` shows who holds which, each with its job")
+    ((person, name, attempt),) = found
+    ends = attempt_name(name, attempt)
+    mark = hashlib.sha256(f"{person} {ends}".encode()).hexdigest()[:16]
+    _remove_own(folder, END, older_than=_END_STALE_SECONDS)
+    _write_order(folder, END, mark, {"attempt": ends, "person": person})
+    return {"job": name, "attempt": attempt, "person": user_name(person)}
+
+
 def drain(folder: str) -> None:
     """Have the host be empty, by root's file or an operator's order.
 
@@ -105,14 +163,7 @@ def drain(folder: str) -> None:
         os.makedirs(os.path.dirname(DRAIN_FILE), 0o755, exist_ok=True)
         os.close(os.open(DRAIN_FILE, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
         return
-    operators = _operators()
-    me = os.geteuid()
-    if not is_operator(me, operators):
-        raise Failure(
-            "not_allowed",
-            f"{user_name(me)} is not an operator of this host.",
-            f'Root names operators in {POLICY_FILE}: operators = ["{user_name(me)}"]',
-        )
+    operators, me = _check_operator(), os.geteuid()
     if not any(order.person == me for order in read_orders(folder, DRAIN, operators)):
         _write_order(folder, DRAIN, str(me), {})
 
@@ -123,21 +174,10 @@ def end_drain(folder: str) -> None:
     Raises:
         Failure: it cannot be removed.
     """
-    me = os.geteuid()
-    if me == 0:
+    if os.geteuid() == 0:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(DRAIN_FILE)
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        for name in _files(descriptor, DRAIN):
-            with contextlib.suppress(FileNotFoundError):
-                if me in (0, os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_uid):
-                    os.unlink(name, dir_fd=descriptor)
-    finally:
-        os.close(descriptor)
+    _remove_own(folder, DRAIN)
 
 
 def drain_document(folder: str) -> Dict[str, Any]:
@@ -159,11 +199,37 @@ def drain_document(folder: str) -> Dict[str, Any]:
     }
 
 
-def _operators() -> Tuple[str, ...]:
+def _check_operator() -> Tuple[str, ...]:
+    """Return the operators that the host's policy names, of whom this user is one, or root."""
+    me = os.geteuid()
     try:
-        return read_policy().operators
+        operators = read_policy().operators
     except BadPolicy as error:
         raise Failure("failed", f"The host's policy is not used: {error}.") from error
+    if not is_operator(me, operators):
+        raise Failure(
+            "not_allowed",
+            f"{user_name(me)} is not an operator of this host.",
+            f'Root names operators in {POLICY_FILE}: operators = ["{user_name(me)}"]',
+        )
+    return operators
+
+
+def _remove_own(folder: str, kind: str, older_than: float = -1.0) -> None:
+    """Remove this user's orders of one kind, those of all where it is root."""
+    me = os.geteuid()
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        for name in _files(descriptor, kind):
+            with contextlib.suppress(FileNotFoundError):
+                found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                if me in (0, found.st_uid) and time.time() - found.st_mtime > older_than:
+                    os.unlink(name, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _files(folder: int, kind: str) -> Iterator[str]:
@@ -189,8 +255,9 @@ def _read_order(
         if not known[person]:
             return None
         document = json.loads(owned_files.read_own(descriptor))
-        is_order = isinstance(document, dict) and document.get("order") == kind
-        return OperatorOrder(person, found.st_mtime_ns // 1000) if is_order else None
+        if not isinstance(document, dict) or document.get("order") != kind:
+            return None
+        return OperatorOrder(person, found.st_mtime_ns // 1000, document)
     except (OSError, ValueError, RecursionError):
         return None
     finally:

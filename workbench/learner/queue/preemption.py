@@ -28,6 +28,7 @@ from workbench.learner.queue.allocation import PREEMPTION, PREEMPTION_SECONDS, P
 from workbench.learner.queue.entries import (
     DEFAULT_PRIORITY,
     QueueEntry,
+    attempt_name,
     finite,
     priority_of,
     read_entries,
@@ -103,11 +104,6 @@ def preemptible_jobs(
         )
         found[key] = known._replace(gpus=known.gpus + 1)
     return list(found.values())
-
-
-def attempt_name(job: Any, attempt: Any) -> str:
-    """Return by which name an attempt is asked to end."""
-    return "%s/%s" % (job, attempt)
 
 
 def is_preemptible(consent: Any, policy: Policy) -> bool:
@@ -201,7 +197,7 @@ class PreemptionWatch:
 
     Args:
         facts: ``preemption`` of its launch document.
-        name: the attempt's, as of :func:`attempt_name`.
+        name: the attempt's, as of ``entries.attempt_name``.
         began_at: when it got its GPUs, on the clock that cannot jump.
     """
 
@@ -216,6 +212,8 @@ class PreemptionWatch:
         self._began_at = began_at
         self.check_at = 0.0
         """When to check next, on the clock that cannot jump."""
+        self.ended_by = ""
+        """The operator who has ordered that this attempt ends, and is not begun again; empty where none has."""
 
     def check(self) -> str:
         """Say who wants the GPUs of this job; empty where nobody does, or nothing has changed."""
@@ -227,9 +225,11 @@ class PreemptionWatch:
         if not self._has_changed():
             return ""
         policy = _policy()
-        if policy is None or not is_preemptible(self._consent, policy):
+        if policy is None:
             return ""
         operator = self._operator(policy)
+        if self.ended_by or not is_preemptible(self._consent, policy):
+            return ""
         if operator:
             return _TO_BE_EMPTY % operator
         entry = self._preemptor(policy)
@@ -248,12 +248,15 @@ class PreemptionWatch:
         return True
 
     def _operator(self, policy: Policy) -> str:
-        """Return the operator who wants the host to be empty; empty where none does."""
-        if not policy.operators or not any(name.startswith("drain-") for name in _names_in(self._folder)):
+        """Return the operator who wants the host to be empty, empty for none, and see who wants this attempt to end."""
+        if not policy.operators or not any(
+            name.startswith(("drain-", "end-")) for name in _names_in(self._folder)
+        ):
             return ""
-        from workbench.learner.queue.operators import drain_of  # few hosts have operators: guards stay small
+        from workbench.learner.queue import operators  # few hosts have operators: guards stay small
 
-        drain = drain_of(self._folder, policy.operators)
+        self.ended_by = operators.who_ends(self._folder, policy.operators, self._name, os.getuid())
+        drain = operators.drain_of(self._folder, policy.operators)
         return "" if drain is None else drain.by
 
     def _preemptor(self, policy: Policy) -> Optional[QueueEntry]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from backends.contract.host import Ask, BackendOptions, Host
     from backends.contract.prompts import Prompter
     from backends.kubernetes.backend import KubernetesBackend
-    from workbench.documents.machines import DrainDocument, RoleDocument
+    from workbench.documents.machines import DrainDocument, EndedJobDocument, RoleDocument
     from workbench.paths import Home
 
 UNKNOWN_USER: Final = "YOU"
@@ -92,6 +92,25 @@ class HostDrain:
         if self.unknown:
             found.append(f"its policy names operators that it does not know: {', '.join(self.unknown)}")
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """The job of a person that an operator of its host has ended."""
+
+    job: str
+    attempt: int
+    person: str
+
+    def document(self, name: str) -> EndedJobDocument:
+        """Return it as ``--json`` gives it, schema ``fabric.ended-job/1``; ``name`` is the backend's."""
+        return {
+            "schema": "fabric.ended-job/1",
+            "name": name,
+            "job": self.job,
+            "attempt": self.attempt,
+            "person": self.person,
+        }
 
 
 def parse_settings(texts: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -226,6 +245,19 @@ def _purge(host: Host, uuid: str, name: str) -> None:
         host.run(["rmdir", str(empty)])
 
 
+def end_job(options: BackendOptions, job: str) -> EndedJob:
+    """Have a job end that holds GPUs at a host, of whomever, as an operator of that host.
+
+    Raises:
+        UsageError: it is a cluster.
+        NotAllowed: this user is not an operator there.
+        InputMissing: no such job holds a GPU there.
+        BackendError: it has no Python.
+    """
+    with closing(_opened_host(options, "kubectl delete pod")) as host:
+        return EndedJob(**host.call("end_job", job=job))
+
+
 def drain_host(options: BackendOptions, act: DrainAct) -> HostDrain:
     """Have a host be empty (``begin``), take that back (``end``), or only look; return how it is then.
 
@@ -234,17 +266,7 @@ def drain_host(options: BackendOptions, act: DrainAct) -> HostDrain:
         NotAllowed: this user is no operator there, or somebody else still wants it to be empty.
         BackendError: it has no Python.
     """
-    from backends.contract.host import Host
-    from workbench.services.backends.placement import open_backend
-
-    opened = None if options.type == "kubernetes" else open_backend(options).open()
-    if not isinstance(opened, Host):
-        if opened is not None:
-            opened.close()
-        raise UsageError(
-            f"{options.name} is a cluster: its nodes are drained with it", hint="kubectl drain NODE"
-        )
-    with closing(opened) as host:
+    with closing(_opened_host(options, "kubectl drain NODE")) as host:
         found = host.call("drain", act=act)
         since_us = found["since_us"]
         drain = HostDrain(
@@ -261,3 +283,17 @@ def drain_host(options: BackendOptions, act: DrainAct) -> HostDrain:
 
 def _who_ends(by: str) -> str:
     return "root" if by.startswith("/") else f"{by}, or root,"
+
+
+def _opened_host(options: BackendOptions, otherwise: str) -> Host:
+    from backends.contract.host import Host
+    from workbench.services.backends.placement import open_backend
+
+    opened = None if options.type == "kubernetes" else open_backend(options).open()
+    if isinstance(opened, Host):
+        return opened
+    if opened is not None:
+        opened.close()
+    raise UsageError(
+        f"{options.name} is a cluster, whose operators have its own means", hint=f"such as {otherwise}"
+    )
