@@ -32,6 +32,7 @@ from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 
 from backends.contract.host import Chunk, Cluster, Host
 from workbench.errors import RunnerError
+from workbench.formats import clock_time
 from workbench.job import LearnerPhase, Reason
 from workbench.paths import Home, JobFolder
 from workbench.spec import JobSpec
@@ -239,6 +240,8 @@ class HostTurn:
     """Whether a job of another home is ahead."""
     limit: str = ""
     """Which limit of the host's policy keeps it waiting; empty where none does."""
+    limit_since_us: int | None = None
+    """Since when that is so, by this machine's clock, where somebody has ordered it."""
     preempts: int = 0
     """How many jobs of a lower priority are to end for it."""
     free_at_us: int | None = None
@@ -252,7 +255,11 @@ class HostTurn:
     def from_host(cls, document: Mapping[str, Any], ahead_us: int) -> HostTurn:
         """Read what a host says, whose clock is so far ahead of ours."""
         turn = cls(**document)
-        return turn if turn.free_at_us is None else replace(turn, free_at_us=turn.free_at_us - ahead_us)
+        return replace(
+            turn,
+            free_at_us=None if turn.free_at_us is None else turn.free_at_us - ahead_us,
+            limit_since_us=None if turn.limit_since_us is None else turn.limit_since_us - ahead_us,
+        )
 
     @property
     def is_special(self) -> bool:
@@ -271,13 +278,17 @@ class HostTurn:
         line = f"{ordinal(self.place)} of {self.of}"
         if self.ahead and self.free >= count:
             line += f", behind {self.ahead_owner}'s job {self.ahead}"
-        line += f"; {self.limit}" if self.limit else ""
+        ordered = ""
+        if self.limit_since_us is not None:  # first, since it holds whoever is ahead and whatever is free
+            ordered = f"{self.limit}, since {clock_time(self.limit_since_us, now_us=now_us)}; "
+        elif self.limit:
+            line += f"; {self.limit}"
         if self.preempts:
             line += f"; {self.preempts} job{'' if self.preempts == 1 else 's'} of a lower priority"
             line += f" end{'s' if self.preempts == 1 else ''} for it"
         if self.out_of_turn:
             line += f"; {self.out_of_turn} out of turn: an older fabric, or another program, knows no order"
-        needs = f"waits: needs {count} GPU{'' if count == 1 else 's'}, {self.free} free"
+        needs = f"waits: {ordered}needs {count} GPU{'' if count == 1 else 's'}, {self.free} free"
         return f"{needs}{self.until(now_us)}; {line}" + (f": {busy}" if busy else "")
 
 

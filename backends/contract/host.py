@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Literal, Proto
 
 from backends.contract.cluster import Cluster as Cluster
 from workbench.clock import now_us
+from workbench.errors import ConfigError
 from workbench.learner.platform.files import CHUNK_BYTES
 from workbench.values import dataclass
 
@@ -65,6 +66,8 @@ class Slot:
     is not leased."""
     holder_job: str = ""
     """The id of the job that holds it, or empty."""
+    holder_name: str = ""
+    """The name of that job, where its person shares it."""
     foreign: str = ""
     """The process that uses it without a lease, for messages; empty if there is none."""
     held_since_us: int | None = None
@@ -220,6 +223,9 @@ class Host(ABC):
 
     secrets_at_host: bool = False
     """Whether values of secrets may lie on its disk while a job waits there for its turn."""
+
+    share_names: bool = False
+    """Whether others there may read the names of this person's jobs that hold GPUs, or wait for them."""
 
     _clock_ahead_us: int | None = None
     """How far its clock is ahead of ours; None before it was compared."""
@@ -387,6 +393,25 @@ class BackendOptions:
     """The entry point's name: ``local``, ``ssh``, ``kubernetes``."""
     address: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+
+
+SHARE_NAMES: Final = "share_names"
+"""The setting of a host with which others there may read the names of this person's jobs."""
+
+
+def check_share_names(options: BackendOptions) -> None:
+    """Accept the setting :data:`SHARE_NAMES`, or none.
+
+    Raises:
+        ConfigError: it is neither true nor false.
+    """
+    if str(options.options.get(SHARE_NAMES, False)).lower() not in ("true", "false"):
+        raise ConfigError(f"{SHARE_NAMES} of {options.name} must be true or false")
+
+
+def shares_names(settings: Mapping[str, Any]) -> bool:
+    """Say whether others at a host with these settings may read the names of this person's jobs."""
+    return str(settings.get(SHARE_NAMES)).lower() == "true"
 
 
 class Ask(Protocol):

@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from backends.contract.errors import translated
-from backends.contract.host import Backend, BackendOptions, Finding, Inventory, Node, Slot
+from backends.contract.host import (
+    Backend,
+    BackendOptions,
+    Finding,
+    Inventory,
+    Node,
+    Slot,
+    check_share_names,
+    shares_names,
+)
 from workbench.clock import now_us
 from workbench.errors import FabricError
 from workbench.formats import size
@@ -32,6 +41,10 @@ class LocalBackend(Backend):
     """This machine. The options ``home`` and ``engine`` replace what the environment names."""
 
     type: ClassVar[str] = "local"
+
+    def __init__(self, options: BackendOptions) -> None:
+        super().__init__(options)
+        check_share_names(options)
 
     def probe(self) -> Iterator[Finding]:
         """Check Python, shell, GPUs, container engine, leases and disk; each problem has a consequence and a remedy."""
@@ -72,7 +85,9 @@ class LocalBackend(Backend):
         """Return this machine as a host."""
         from backends.local.host import LocalHost
 
-        return LocalHost(self._home(), engine=str(self.options.options.get("engine") or ""))
+        options = self.options.options
+        engine = str(options.get("engine") or "")
+        return LocalHost(self._home(), engine=engine, share_names=shares_names(options))
 
     def runners(self) -> Sequence[str]:
         """Return the runners of this machine, ``container`` first; :meth:`why_not` checks the engine."""

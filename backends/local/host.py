@@ -23,10 +23,11 @@ class LocalHost(Host):
 
     here: ClassVar[bool] = True
 
-    def __init__(self, home: Home | None = None, *, engine: str = "") -> None:
+    def __init__(self, home: Home | None = None, *, engine: str = "", share_names: bool = False) -> None:
         self._home = home or Home(default_home())
         self.engine = engine
         """The address of the container engine that jobs use; empty for the default one."""
+        self.share_names = share_names
         self._operations = HostOperations()
         self._agent_forks = AgentForks()
 

@@ -11,7 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from backends.contract.host import Ask, Backend, BackendOptions, Cluster, Finding, Host, Inventory
+from backends.contract.host import (
+    Ask,
+    Backend,
+    BackendOptions,
+    Cluster,
+    Finding,
+    Host,
+    Inventory,
+    check_share_names,
+    shares_names,
+)
 from backends.contract.on_demand import read_demand
 from backends.contract.prompts import CREDENTIALS
 from backends.ssh.config import SshConfig, parse_address
@@ -36,6 +46,7 @@ OPTIONS: Final = {
     "silent_seconds": "how long it may say nothing before the connection counts as lost",
     "keep_code_days": "how long code stays there that no job uses",
     "secrets_at_host": "whether secrets of a job that waits there may lie on its disk: true or false (the default)",
+    "share_names": "whether others there may read the names of jobs: true or false (the default)",
     "of_home": "the uuid of the home that jobs are of; set by fabric adopt",
     "watched": "whether adopted jobs are only looked at; set by fabric adopt",
     "home": "the home that jobs are of, instead of the environment's",
@@ -66,6 +77,7 @@ class SshBackend(Backend):
                 raise ConfigError(f"{key} of {options.name} must be a number of {unit} above 0")
         if self._option("secrets_at_host", "false").lower() not in ("true", "false"):
             raise ConfigError(f"secrets_at_host of {options.name} must be true or false")
+        check_share_names(options)
         if self._option("transport", TRANSPORTS[0]) not in TRANSPORTS:
             raise ConfigError(
                 f"the backend {options.name} knows no transport {self._option('transport')!r}",
@@ -248,6 +260,7 @@ class SshBackend(Backend):
             name=self.name,
             keep_code_days=float(self._option("keep_code_days", str(KEEP_CODE_DAYS))),
             secrets_at_host=self._option("secrets_at_host").lower() == "true",
+            share_names=shares_names(self.options.options),
         )
         return host, found
 

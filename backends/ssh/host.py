@@ -27,6 +27,7 @@ class SshHost(FrameHost):
         name: what to call it.
         keep_code_days: how long code stays there that no job uses.
         secrets_at_host: whether values of secrets may lie on its disk while a job waits there.
+        share_names: whether others there may read the names of this person's jobs.
     """
 
     def __init__(
@@ -40,8 +41,10 @@ class SshHost(FrameHost):
         name: str = "",
         keep_code_days: float = KEEP_CODE_DAYS,
         secrets_at_host: bool = False,
+        share_names: bool = False,
     ) -> None:
         self.secrets_at_host = secrets_at_host
+        self.share_names = share_names
         self.engine = engine
         self.keep_code_seconds = keep_code_days * 86400
         self._pipe = pipe

@@ -13,7 +13,7 @@ from runners.shared.launch_document import preemption_facts
 from workbench.clock import now_us
 from workbench.errors import LaunchRefused, NotAllowed, RunnerError, SlotsBusy, TryAgain
 from workbench.learner.queue import allocation
-from workbench.learner.queue.entries import group_mark, marks_text
+from workbench.learner.queue.entries import group_mark, marks_text, shared_name
 from workbench.spec import SWEEP_LABEL
 from workbench.values import dataclass
 
@@ -129,6 +129,7 @@ def lease_holder(request: LaunchRequest, site: HostFacts) -> dict[str, Any]:
         **({} if longest is None else {allocation.MAX_RUNTIME: longest}),
         **({allocation.LABELS: marks_text(request.spec.labels)} if request.spec.labels else {}),
         **({allocation.GROUP: group} if group else {}),
+        **({allocation.NAME: shared_name(request.spec.name)} if site.share_names else {}),
         **preemption_facts(request, site),
     }
 

@@ -35,6 +35,8 @@ class HostFacts:
     """The names of variables that the backend's ``setup`` has changed; learners get their new values."""
     secrets_at_host: bool = False
     """Whether values of secrets may lie on its disk while a job waits there."""
+    share_names: bool = False
+    """Whether others there may read the names of this person's jobs."""
 
     @property
     def name(self) -> str:
@@ -61,4 +63,5 @@ def read_host_facts(host: Host, home_uuid: str) -> HostFacts:
         uv=found["uv"],
         changed=tuple(found.get("changed", ())),
         secrets_at_host=host.secrets_at_host,
+        share_names=host.share_names,
     )

@@ -15,7 +15,7 @@ from runners.interface import LaunchPlan, LaunchRequest, LearnerRef
 from runners.shared.host_facts import HostFacts
 from workbench.errors import LaunchRefused
 from workbench.formats import size
-from workbench.learner.journal.launch_document import ASKED, AUTO, BY_POLICY
+from workbench.learner.journal.launch_document import ASKED, AUTO, BY_POLICY, NEVER
 from workbench.learner.journal.stop_rules import is_for_agent
 from workbench.learner.queue.allocation import PREEMPTION, PREEMPTION_SECONDS, PRIORITY, SWEEP
 from workbench.manifest.builder.scripts_run import may_be_preempted
@@ -160,9 +160,15 @@ def _path_of(module: str) -> list[str]:
 
 
 def preemption_document(request: LaunchRequest, site: HostFacts) -> dict[str, Any] | None:
-    """Return what a learner's agent needs to see that it is preempted; None where it never is."""
-    found = preemption_facts(request, site)
-    return {**found, "leases_folder": site.leases} if found else None
+    """Return what a learner's agent needs to see that others want it to end; None where it does not look.
+
+    A job that is never preempted looks for the operators of its host alone.
+    """
+    spec = request.spec
+    if not (spec.gpus and site.python):
+        return None
+    never = {PREEMPTION: NEVER, PRIORITY: spec.priority, PREEMPTION_SECONDS: spec.preemption_seconds}
+    return {**(preemption_facts(request, site) or never), "leases_folder": site.leases}
 
 
 def preemption_facts(request: LaunchRequest, site: HostFacts) -> dict[str, Any]:

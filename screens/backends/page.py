@@ -186,7 +186,8 @@ def _holder(slot: Slot, now_us: int) -> Content:
         since = plain(f" since {formats.clock_time(slot.held_since_us, now_us=now_us)}", "dim")
     more = since + (plain(" (idle)", "warning") if slot.idle else Content())
     if slot.holder_job:
-        return plain(f"{slot.holder or 'job'} {short_id(slot.holder_job)}", "processing") + more
+        job = f"{short_id(slot.holder_job)} {slot.holder_name}".rstrip()
+        return plain(f"{slot.holder or 'job'} {job}", "processing") + more
     if slot.foreign:
         return plain(f"other process: {slot.foreign}", "warning")
     if slot.holder:

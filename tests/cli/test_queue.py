@@ -158,6 +158,44 @@ def test_of_other_people_only_the_gpus_are_shown(held: Fabric) -> None:
     assert "1 of 4" in table and "secretjob" not in table
 
 
+def test_names_are_in_no_file_that_others_read_unless_they_are_shared(
+    gpus: Gpus, fabric: Fabric, tmp_path: Path
+) -> None:
+    hold = ("sh", "-c", "while :; do sleep 0.2; done")
+    run(fabric, "canary-runs", "1", *hold)
+    until_runs(fabric, "canary-runs")
+    fabric("config", "set", "backends.local.share_names", "true")
+    run(fabric, "shared-runs", "1", *hold)
+    until_runs(fabric, "shared-runs")
+    run(fabric, "shared-waits", "2", "true")
+    fabric("config", "unset", "backends.local.share_names")
+    run(fabric, "canary-waits", "2", "true")
+    another = str(tmp_path / "another home")
+
+    def names() -> list[str | None]:
+        (queue,) = fabric.json("queue", "--backend", "local", "--json", FABRIC_HOME=another)
+        return [one["name"] for one in queue["waiting"]]
+
+    # Two connections: while one hands a job over to its waiter the other one may still have its entry.
+    until(lambda: ranks(fabric) == ["shared-waits", "canary-waits"])
+    until(lambda: names() == ["shared-waits", None])
+    (inventory,) = fabric.json("gpus", "--json", FABRIC_HOME=another)
+
+    written = b"".join(path.read_bytes() for path in Path(fabric.variables["FABRIC_LEASES"]).iterdir())
+    assert b"canary" not in written and b"shared-waits" in written
+    assert [slot["holder_name"] for slot in inventory["nodes"][0]["slots"]] == ["", "shared-runs"]
+    assert "'s shared-waits" in fabric("queue", "--backend", "local", FABRIC_HOME=another).stdout
+    assert "shared-runs" in fabric("gpus", FABRIC_HOME=another).stdout
+
+
+def test_a_setting_that_shares_names_is_true_or_false(fabric: Fabric) -> None:
+    fabric("config", "set", "backends.local.share_names", "some")
+
+    refused = fabric("run", "--", "true", expect=78)
+
+    assert "share_names of local must be true or false" in refused.stderr
+
+
 def test_gpus_says_since_when_each_is_held(held: Fabric) -> None:
     (inventory,) = held.json("gpus", "--json")
     slots = inventory["nodes"][0]["slots"]

@@ -87,6 +87,8 @@ EXTRA: Final = (
     "doctor --rebuild --yes --json",
     "backend role k8s://lab --user ada --json",
     "backend linger ssh://gpubox --json",
+    "backend drain local --show --json",
+    "backend halt ssh://gpubox bcdefghjk --json",
     "image load image.tar --json",
     "image send gpubox my-image --json",
     "adopt gpubox --json",
@@ -156,7 +158,7 @@ def _printed(args: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> str:
 
 def _prepare(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bring in what the home lacks, and have an engine, a host and a store answer."""
-    from workbench.services.backends import images, linger
+    from workbench.services.backends import images, linger, setup
     from workbench.services.submit import adoption
     from workbench.services.transfer import retry_upload
 
@@ -185,6 +187,8 @@ def _prepare(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     retried = UploadRetry("s3://x", 3, 10, 1, ("full",), State.FAILED, State.FAILED)
     monkeypatch.setattr(linger, "keep_jobs", lambda *_: linger.Kept(has_systemd=False, script="/x/resume.sh"))
+    ended = setup.EndedJob("training-bcdefghjk", 1, "ada")
+    monkeypatch.setattr(setup, "end_job", lambda *_: ended)
     monkeypatch.setattr(images, "load_images", lambda *_: ["my-image"])
     monkeypatch.setattr(images, "send_image", lambda *_: sent)
     monkeypatch.setattr(adoption, "find", lambda *_: [found])

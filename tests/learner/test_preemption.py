@@ -22,7 +22,7 @@ from tests.support.waiting import until
 from workbench.learner.guard.requests import LearnerLimits
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.platform import lease_holders, leases, system
-from workbench.learner.queue.entries import HeldEntries, QueueEntry, entry_of, read_entries
+from workbench.learner.queue.entries import HeldEntries, QueueEntry, attempt_name, entry_of, read_entries
 from workbench.learner.queue.line import FREED_SECONDS, HostQueue, LeaseReading
 from workbench.learner.queue.policy import BadPolicy, parse_policy
 from workbench.learner.queue.preemption import (
@@ -30,7 +30,6 @@ from workbench.learner.queue.preemption import (
     PATIENCE_SECONDS,
     PreemptibleJob,
     PreemptionWatch,
-    attempt_name,
     is_preemptible,
     jobs_to_preempt,
 )
@@ -587,6 +586,7 @@ def test_roots_file_has_all_end_that_may_be_preempted_and_lets_nobody_start(
     assert watch.check() == "its host is to be empty, by /etc/fabric/drain"
     found = queue.line_up(folder, slots(free=1), HOME, [urgent()], [])["urgent"]
     assert (found["start"], found["limit"]) == (False, "the host is to be empty, by /etc/fabric/drain")
+    assert found["limit_since_us"] == drain.stat().st_mtime_ns // 1000
 
     os.chown(drain, 12346, 12346)
     assert not watch.check()

@@ -615,6 +615,22 @@ def test_others_learn_of_a_group_neither_its_name_nor_its_mark(folder: str, held
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, ""), (7, ""), (["a"], ""), ("digits  v2\n", "digits v2"), ("x" * 999, "x" * 64),
+        ("\x1b[31mred\x07", "[31mred"), ("a\u202etxt.exe", "a txt.exe"), ("\x9b2J", "2J"),
+    ],
+)  # fmt: skip
+def test_a_name_of_another_person_is_one_short_line_that_drives_no_terminal(
+    text: object, expected: str
+) -> None:
+    found = entry_of(1, {"gpus": 1, "name": text}, 9)
+
+    assert found is not None
+    assert found.name == expected
+
+
+@pytest.mark.parametrize(
     ("policy", "expected"),
     [(SHARED, {"a": 25, "b": 75}), ('policy = "priority"', {"a": 100}), ('policy = "mine"', {"a": 100})],
 )

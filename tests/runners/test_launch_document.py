@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from runners.pod.options import PodOptions
 from runners.pod.plan import launch_document
 from runners.pod.stores import pod_retention
 from runners.pod.template import ResultVolume
-from runners.shared.host_facts import HostFacts
-from runners.shared.launch_document import USAGE_SECONDS, preemption_facts
+from runners.shared.host_facts import HostFacts, read_host_facts
+from runners.shared.launch_document import USAGE_SECONDS, preemption_document, preemption_facts
 from tests.runners.jobs import HOME, Jobs
 from workbench.learner.journal.launch_document import ASKED, AUTO, BY_POLICY, LaunchDocument
 from workbench.learner.queue.allocation import PREEMPTION
@@ -75,6 +76,25 @@ def test_the_first_learner_has_the_rules_that_stop_for_what_it_reports_itself(jo
     ]
     assert "stop_when" not in second
     assert "stop_when" not in jobs.plan("true", stop_when=rules[3:]).plan.learners[0].native["launch"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "consent"),
+    [
+        ({"gpus": 1}, "by_policy"), ({"gpus": 1, "preemptible": True}, "asked"),
+        ({"gpus": 1, "ports": (8080,)}, "never"), ({}, None),
+    ],
+)  # fmt: skip
+def test_the_agent_of_whatever_has_gpus_looks_who_wants_it_to_end(
+    jobs: Jobs, keys: dict[str, Any], consent: str | None
+) -> None:
+    site = read_host_facts(jobs.host, HOME)
+
+    found = preemption_document(request_of("true", home=HOME, **keys), site)
+
+    assert (found and found["preemption"]) == consent
+    assert found is None or found["leases_folder"] == site.leases
+    assert preemption_document(request_of("true", home=HOME, **keys), replace(site, python="")) is None
 
 
 def test_the_agent_looks_for_metrics_that_the_job_is_judged_by(jobs: Jobs) -> None:

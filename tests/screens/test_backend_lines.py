@@ -67,14 +67,14 @@ def test_gpus_held_and_cpus_busy_are_bars_with_their_history_and_stand_under_eac
 
 
 def test_the_page_says_who_holds_a_gpu_and_since_when() -> None:
-    held = replace(BOX.slots[0], held_since_us=seeding.NOW_US - 40 * 60_000_000)
+    held = replace(BOX.slots[0], held_since_us=seeding.NOW_US - 40 * 60_000_000, holder_name="digits")
     state = BackendState("box", "ssh")
     state.take(answer("box", replace(BOX, slots=(held, *BOX.slots[1:]))))
 
     shown = backends_page([state], seeding.NOW_US, 160).plain
 
     since = formats.clock_time(seeding.NOW_US - 40 * 60_000_000, now_us=seeding.NOW_US)
-    assert f"ada abcdefghi since {since}" in shown
+    assert f"ada abcdefghi digits since {since}" in shown
 
 
 @pytest.mark.parametrize(

@@ -362,3 +362,15 @@ def test_who_waits_at_a_terminal_for_a_host_that_is_away_is_informed_once(box: B
     assert stdout == b"done\n"
     assert len([line for line in lines if "refuses the connection" in line]) == 1, lines
     assert len([line for line in lines if line.endswith(": starting")]) <= 2, lines
+
+
+def test_who_is_not_an_operator_of_a_host_cannot_empty_it(box: Box) -> None:
+    with closing(box.backend().open()) as host:
+        with pytest.raises(NotAllowed, match="is not an operator of this host") as caught:
+            host.call("drain", act="begin")
+        with pytest.raises(NotAllowed, match="is not an operator of this host"):
+            host.call("end_job", job="training-k3f9x2mtq")
+        found = host.call("drain", act="look")
+
+    assert caught.value.hint.startswith("Root names operators in /etc/fabric/policy.toml: operators = [")
+    assert (found["by"], found["may"]) == ("", False)

@@ -210,6 +210,8 @@ Document = (
     | machines.QueueDocument
     | machines.RoleDocument
     | machines.LingerDocument
+    | machines.DrainDocument
+    | machines.EndedJobDocument
     | machines.ImagesDocument
     | machines.ImageSentDocument
     | machines.ControllerDocument

@@ -58,6 +58,7 @@ class QueuedEntry(TypedDict):
 
     id: Id | None
     name: str | None
+    """Of a job of another home null, unless its person shares it."""
     person: str
     gpus: int
     """Of all learners together."""
@@ -101,6 +102,35 @@ class LingerDocument(TypedDict):
     """What has that which waits there start with the machine; null where nothing has."""
     unit: str | None
     """The unit of the person's systemd that runs the script; null where they have to run it with the machine."""
+
+
+class DrainDocument(TypedDict):
+    """Whether a host is to be empty soon: `fabric backend drain --json`."""
+
+    schema: Literal["fabric.drain/1"]
+    name: str
+    drained: bool
+    by: str | None
+    """The operator who wants that, or root's file."""
+    since: Time | None
+    may: bool
+    """Whether this user is an operator of the host, or root there."""
+    unknown_operators: list[str]
+    """Accounts and groups that its policy names as operators, and that it does not know."""
+    trouble: str
+    """Why its policy is not used."""
+
+
+class EndedJobDocument(TypedDict):
+    """The job that an operator of a host has ended: `fabric backend halt --json`."""
+
+    schema: Literal["fabric.ended-job/1"]
+    name: str
+    """The backend's."""
+    job: Id
+    attempt: int
+    person: str
+    """Whose job it is."""
 
 
 class ImagesDocument(TypedDict):

@@ -101,6 +101,13 @@ def test_a_job_is_given_to_its_host_where_that_sees_the_end_of_the_one_before_it
     assert is_given(b) is expected
 
 
+@pytest.mark.parametrize(("options", "expected"), [({}, ""), ({"share_names": "true"}, "digits v2")])
+def test_its_host_learns_its_name_where_it_is_shared(options: dict[str, str], expected: str) -> None:
+    one = job("a", of=replace(spec(), name="digits  v2"), target=replace(BOX, options=options))
+
+    assert host_entry(one.line_entry())["name"] == expected
+
+
 def test_its_host_learns_whose_end_it_waits_for_and_which_attempts_may_follow() -> None:
     before = job("a", State.PROCESSING, of=spec(max_restarts=3), attempt=2, restarts=1, learners=2)
     b = job("b", of=spec(after=("a:ended",), begin=LATER))

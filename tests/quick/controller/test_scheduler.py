@@ -126,6 +126,15 @@ def test_a_reason_names_no_time_where_jobs_end_for_it_now() -> None:
     )
 
 
+def test_a_reason_names_who_drains_the_host_and_since_when_by_the_clock_here(utc: None) -> None:
+    drained = {"limit": "the host is to be empty, by ada", "limit_since_us": NOW_US, "free_at_us": None}
+    turn = HostTurn.from_host({**FROM_HOST, **drained}, 600_000_000)
+
+    assert turn.reason(4, now_us=NOW_US) == (
+        "waits: the host is to be empty, by ada, since 01:36:40; needs 4 GPUs, 3 free; 2nd of 5"
+    )
+
+
 def test_a_job_whose_turn_its_host_does_not_say_passes_none_that_it_keeps_within_a_limit() -> None:
     """Only the first hundred of a home wait at a host; those after them would be launched, and sent back."""
     limited = HostTurn(start=False, place=1, of=1, free=4, limit="the host gives a person 1 job at once")

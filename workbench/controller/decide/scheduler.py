@@ -82,6 +82,8 @@ class LinedUpJob:
     """What stands for its labels, as entries have it."""
     group: str = ""
     """What stands for its sweep or search."""
+    name: str = ""
+    """Its name, where its person shares it with others at the host."""
     gates: HostGates | None = None
     """What holds one back that was handed over; None for one that never had gates."""
     attempt: int = 1

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from typing import Final, Literal, cast
 
+from backends.contract.host import shares_names
 from runners.interface import AttemptRef, HostGates, HostRestarts, HostWait, LearnerRef, LearnerStatus
 from runners.registry import capabilities_of
 from workbench.controller.decide.errors import EXHAUSTED
@@ -19,7 +20,7 @@ from workbench.controller.decide.scheduler import AT_ITS_HOST, LinedUpJob, Queue
 from workbench.controller.targets.handover import can_wait_at_host
 from workbench.job import PREPARING, TERMINAL, Intent, LearnerPhase, Reason, State
 from workbench.learner.journal.launch_document import PREEMPT, has_failed_by_itself
-from workbench.learner.queue.entries import group_mark, marks_text
+from workbench.learner.queue.entries import group_mark, marks_text, shared_name
 from workbench.spec import SWEEP_LABEL, JobSpec
 from workbench.store.db.rows import OF_HOME, WATCHED, JobRow, LearnerRow
 from workbench.store.queries.home_queue import QueuePosition
@@ -318,6 +319,7 @@ class TrackedJob:
                 tries=self.tries,
                 labels=marks_text(spec.labels),
                 group=group_mark(spec.labels.get(SWEEP_LABEL, "")),
+                name=shared_name(spec.name) if shares_names(self.row.target.options) else "",
                 weight=spec.weight,
                 gates=gates,
                 attempt=self.row.attempt,

@@ -356,10 +356,10 @@ class Guard:
         self._limits.settle(self._requests.decision)
         if not self._command_ended and not self._stopping.kind:
             excess = self._limits.exceeded()
-            if excess is not None and excess.kind == PREEMPT:
-                self._reap()  # a command that has just ended by itself is not preempted
+            if excess is not None and excess.kind in (PREEMPT, "halt"):
+                self._reap()  # a command that has just ended by itself is neither preempted nor halted
             if excess is not None and not self._command_ended:
-                if excess.kind in (PREEMPT, "max_runtime"):
+                if excess.kind in (PREEMPT, "max_runtime", "halt"):
                     # First, since the command may look as soon as it has its signal.
                     state.announce_end(self._folder, excess.why["text"])
                 self._stop(excess.kind, excess.why, excess.grace_seconds)

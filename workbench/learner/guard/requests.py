@@ -9,7 +9,7 @@ import contextlib
 import os
 
 from workbench.learner.journal import reasons, state
-from workbench.learner.journal.launch_document import BY_POLICY, PREEMPT
+from workbench.learner.journal.launch_document import ASKED, PREEMPT
 from workbench.learner.journal.output import REPORT_FILE
 from workbench.learner.platform import folder_signal, processes, system
 from workbench.learner.platform.processes import CpuClocks, Tree, proportional_bytes, resident_bytes
@@ -36,6 +36,9 @@ _POLL_SECONDS = 0.2
 
 _POLICY_SECONDS = 10.0
 """How often a learner that its host's policy alone could preempt looks whether there is a policy."""
+
+_OPERATOR_SECONDS = 300.0
+"""How long a learner whose end an operator of the host has ordered may take for it at most."""
 
 _FOLLOWING_SECONDS = 2.0
 """How long what started training code has to end after it, before it gets a signal."""
@@ -323,20 +326,25 @@ class LearnerLimits:
         return None
 
     def _check_preemption(self, now: float) -> LimitExceeded | None:
-        """Say that somebody wants the GPUs of this learner; None where nobody does."""
+        """Say that somebody wants this learner to end; None where nobody does."""
         launch = self._launch
         if self._preemption is None:
             facts = launch.preemption or {}
-            if facts.get("preemption") == BY_POLICY and not os.path.exists(POLICY_FILE):
-                # What no policy may preempt, as nearly everything, loads nothing for it.
+            if facts.get("preemption") != ASKED and not os.path.exists(POLICY_FILE):
+                # What no policy may preempt, and no operator end, as nearly everything, loads nothing for it.
                 self._preemption_at = now + _POLICY_SECONDS
                 return None
-            from workbench.learner.queue.preemption import PreemptionWatch, attempt_name
+            from workbench.learner.queue.entries import attempt_name
+            from workbench.learner.queue.preemption import PreemptionWatch
 
             name = attempt_name(launch.job, launch.attempt)
             self._preemption = PreemptionWatch(facts, name, self._began_at)
         why = self._preemption.check()
         self._preemption_at = self._preemption.check_at
+        operator = self._preemption.ended_by
+        if operator:
+            by = reasons.of_stop("halt", "%s, an operator of its host" % operator)
+            return LimitExceeded("halt", by, min(launch.grace_seconds, _OPERATOR_SECONDS))
         return LimitExceeded(PREEMPT, reasons.of_preemption(why), self._preemption.seconds) if why else None
 
     def due_at(self) -> float | None:

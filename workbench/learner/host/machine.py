@@ -17,6 +17,8 @@ from workbench.learner.host.remote_loader import CHANGED
 from workbench.learner.platform import lease_holders, system
 from workbench.learner.platform.errors import Failure
 from workbench.learner.platform.files import make_folders
+from workbench.learner.queue.allocation import NAME
+from workbench.learner.queue.entries import shared_name
 
 LEASES = "/tmp/fabric-leases"
 """Where GPUs are leased unless ``FABRIC_LEASES`` says otherwise."""
@@ -214,6 +216,7 @@ def slots(found: List[Dict[str, Any]], leases_folder: str) -> List[Dict[str, Any
         if holding is not None:
             slot["holder"] = str(holding.document.get("owner") or "somebody")
             slot["holder_job"] = str(holding.document.get("job") or "")
+            slot["holder_name"] = shared_name(holding.document.get(NAME)) if holding.is_claimed else ""
             slot["held_since_us"] = holding.since_us
             slot["idle"] = _is_idle(slot, processes)
         elif not slot.get("foreign"):

@@ -102,6 +102,8 @@ class HostOperations:
             "withdraw": _withdraw,
             "waiting_attempts": _waiting_attempts,
             "queue": self._read_queue,
+            "drain": _drain,
+            "end_job": _end_job,
             "prospects": _prospects,
             "data_copies": _data_copies,
             "drop_data_copies": _drop_data_copies,
@@ -253,6 +255,34 @@ class HostOperations:
         self.watches.close()
         self.followers.close()
         self._observers.close()
+
+
+def _drain(act: str, leases_folder: str = "") -> Dict[str, Any]:
+    """Say who wants this host to be empty, after it was ordered (``act`` is ``begin``) or taken back (``end``).
+
+    Raises:
+        Failure: ``not_allowed`` where this user is no operator; else why it cannot be ordered.
+    """
+    from workbench.learner.queue import operators
+
+    folder = leases_folder or own_folder()
+    if act == "begin":
+        operators.drain(folder)
+    elif act == "end":
+        operators.end_drain(folder)
+    return operators.drain_document(folder)
+
+
+def _end_job(job: str, leases_folder: str = "") -> Dict[str, Any]:
+    """Have a job that holds GPUs here end, as an operator of this host; return whose it is, and which attempt.
+
+    Raises:
+        Failure: ``not_allowed`` where this user is not an operator; ``missing`` where no such job holds a GPU.
+    """
+    from workbench.learner.queue import operators
+
+    gpus = [str(slot["uuid"]) for slot in inventory(leases_folder)["slots"]]
+    return operators.end_job(leases_folder or own_folder(), gpus, job)
 
 
 def _changeable(facts: Mapping[str, Any]) -> Dict[str, Any]:

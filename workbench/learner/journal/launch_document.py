@@ -13,6 +13,9 @@ ASKED, BY_POLICY = "asked", "by_policy"
 """In ``preemption``, and in the text of a lease: the job says that it may be preempted; or it may be where the host's
 policy says so of all."""
 
+NEVER = "never"
+"""In ``preemption`` of a launch document alone: an operator of the host may have it end, and nobody else."""
+
 PREEMPT = "preempt"
 """In a learner's state as ``stopped``: it ended for a job of a higher priority."""
 
@@ -58,7 +61,7 @@ class LaunchDocument:
         self.writable: list[str] = list(get("writable") or ())
         """Folders that the command's container writes in: what is in them is reached through ``beneath`` alone."""
         self.preemption: dict[str, Any] | None = get("preemption")
-        """How the learner sees that it is preempted, and how long it may take to end; None where it never is."""
+        """How the learner sees that others want it to end, and how long it may take for that; None without GPUs."""
         self.stop_when: list[dict[str, Any]] = list(get("stop_when") or ())
         """Rules by which the agent itself stops the learner for what it reports, each with its ``goal``."""
         self.restarts: dict[str, Any] | None = get("restarts")

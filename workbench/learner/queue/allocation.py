@@ -40,6 +40,9 @@ LABELS = "labels"
 GROUP = "group"
 """In the text of a lease: what stands for the sweep or search of its holder (``entries.group_mark``)."""
 
+NAME = "name"
+"""In the text of a lease: the job's name, where its person shares it (``entries.shared_name``)."""
+
 SWEEP = "sweep"
 """In a launch document: the sweep of which only some jobs may be under way at once; absent for none."""
 

@@ -47,6 +47,9 @@ PREEMPTED_AT_ONCE = 32
 LABELS_MAX = 16
 """More labels of a job are not looked at."""
 
+NAME_MAX = 64
+"""Characters of a job's name that others see."""
+
 _MARK_LENGTH = 16
 _NAME_LIMIT = 90
 _READ_TRIES = 20
@@ -75,11 +78,13 @@ class QueueEntry(NamedTuple):
     tries: int = 0
     """How often it tried to take its GPUs and found too few."""
     preempts: Tuple[str, ...] = ()
-    """The attempts of jobs of a lower priority that are to end for it (``preemption.attempt_name``)."""
+    """The attempts of jobs of a lower priority that are to end for it (:func:`attempt_name`)."""
     labels: Tuple[str, ...] = ()
     """What stands for its labels (:func:`label_mark`)."""
     group: str = ""
     """What stands for the sweep or search that it is of; empty for a job by itself, and for an older fabric's."""
+    name: str = ""
+    """The job's name, where its person shares it."""
     format: int = FORMAT
 
     @property
@@ -235,8 +240,14 @@ def entry_of(person: int, document: Mapping[str, Any], now: int) -> Optional[Que
         preempts=_names(document.get("preempts"), min(gpus, PREEMPTED_AT_ONCE)),
         labels=marks_in(document.get("labels")),
         group=group_in(document.get("group")),
+        name=shared_name(document.get("name")),
         format=_whole(document.get("format"), FORMAT),
     )
+
+
+def attempt_name(job: Any, attempt: Any) -> str:
+    """Return by which name an attempt is asked to end."""
+    return "%s/%s" % (job, attempt)
 
 
 def priority_of(document: Mapping[str, Any]) -> int:
@@ -269,6 +280,14 @@ def group_mark(sweep: str) -> str:
 def group_in(text: object) -> str:
     """Return the mark of a group that somebody wrote; empty where it is none."""
     return "".join(marks_in(text)[:1])
+
+
+def shared_name(text: object) -> str:
+    """Return a job's name as others read it: one short line, with nothing in it that controls a terminal."""
+    if not isinstance(text, str):
+        return ""
+    plain = "".join(character if character.isprintable() else " " for character in text[: 4 * NAME_MAX])
+    return " ".join(plain.split())[:NAME_MAX]
 
 
 def file_name(home: str, job: str) -> str:

@@ -21,14 +21,14 @@ from workbench.learner.queue.entries import (
     read_entries,
 )
 from workbench.learner.queue.limits import Group, Held, groups_of, sweep_group
-from workbench.learner.queue.policy import BadPolicy, Policy, heeds_weights, is_drained, read_policy
+from workbench.learner.queue.operators import drain_of
+from workbench.learner.queue.policy import BadPolicy, Policy, heeds_weights, read_policy
 from workbench.learner.queue.preemption import (
     PATIENCE_SECONDS,
     jobs_that_end,
     jobs_to_preempt,
     preemptible_jobs,
 )
-from workbench.learner.queue.root_files import DRAIN_FILE
 from workbench.learner.texts import clean
 
 OFFER_SECONDS = 60.0
@@ -279,10 +279,12 @@ class HostQueue:
         for entry in first:
             taken_by = self._out_of_turn(entry, unclaimed_gpus(holdings, slots, entry), now)
             found[entry.key] = found[entry.key]._replace(out_of_turn=taken_by)
-        if is_drained():
-            why = f"the host is to be empty, by {DRAIN_FILE}"
+        drain = drain_of(folder, policy.operators)
+        if drain is not None:
+            why = f"the host is to be empty, by {drain.by}"
             found = {
-                key: turn._replace(start=False, limit=why, free_at_us=None) for key, turn in found.items()
+                key: turn._replace(start=False, limit=why, limit_since_us=drain.since_us, free_at_us=None)
+                for key, turn in found.items()
             }
         elif trouble:
             found = {key: turn if turn.start else turn._replace(limit=trouble) for key, turn in found.items()}
@@ -412,6 +414,7 @@ def turn_document(turn: order.Turn) -> Dict[str, Any]:
         "ahead_owner": user_name(person) if person >= 0 else "",
         "others_ahead": turn.others_ahead,
         "limit": turn.limit,
+        "limit_since_us": turn.limit_since_us,
         "preempts": turn.preempts,
         "free_at_us": turn.free_at_us,
         "is_enough_then": turn.is_enough_then,

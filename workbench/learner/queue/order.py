@@ -102,6 +102,8 @@ class Turn(NamedTuple):
     """Whether somebody is ahead that is not of its home."""
     limit: str = ""
     """Which limit of the host's policy keeps it waiting; empty where none does."""
+    limit_since_us: Optional[int] = None
+    """Since when that is so, by the host's clock, where somebody has ordered it."""
     lacks: int = 0
     """Of the first that waits: how many GPUs it lacks, once those ahead of it have theirs."""
     preempts: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from workbench.learner.queue.entries import PRIORITY_MAX
 from workbench.learner.queue.root_files import DRAIN_FILE, POLICY_FILE
@@ -17,7 +17,11 @@ PREEMPTION = ("asked", "all", "none")
 
 _SIZE_LIMIT = 1 << 16
 _TABLE = re.compile(r'\[\s*(people|labels)\s*\.\s*(?:"([^"]+)"|([A-Za-z0-9_-]+))\s*\]|\[\s*(homes)\s*\]')
-_LINE = re.compile(r'([a-z_]+)\s*=\s*(?:"([^"]*)"|([0-9]+(?:\.[0-9]+)?))')
+_LINE = re.compile(
+    r'([a-z_]+)\s*=\s*(?:"([^"]*)"|([0-9]+(?:\.[0-9]+)?)|\[\s*((?:"[^"]*"\s*,\s*)*(?:"[^"]*"\s*)?)\])'
+)
+_ITEM = re.compile('"([^"]*)"')
+_OPERATOR = re.compile(r"@?[^\s@:/]+")
 
 
 class PolicyLimits(NamedTuple):
@@ -53,6 +57,8 @@ class Policy(NamedTuple):
     """Of each home of fabric."""
     labels: Mapping[str, PolicyLimits] = {}
     """Of the jobs with one label together, of whomever; by ``NAME=VALUE``."""
+    operators: Tuple[str, ...] = ()
+    """Who may empty the host, as root may: accounts, and groups of accounts with an ``@`` before them."""
 
     def limits(self, name: str) -> PolicyLimits:
         """Return the limits of a person."""
@@ -107,16 +113,17 @@ def heeds_weights() -> bool:
         return False
 
 
-def is_drained(path: str = "") -> bool:
-    """Say whether root wants the host to be empty."""
+def roots_drain_us() -> Optional[int]:
+    """Return since when root wants the host to be empty, by the host's clock; None where root does not."""
     try:
-        return os.lstat(path or DRAIN_FILE).st_uid == 0
+        found = os.lstat(DRAIN_FILE)
     except OSError:
-        return False
+        return None
+    return found.st_mtime_ns // 1000 if found.st_uid == 0 else None
 
 
 def parse_policy(text: str, path: str = POLICY_FILE) -> Policy:
-    """Return the policy that a text says: of TOML tables, whole texts and numbers, which is all it needs.
+    """Return the policy that a text says: of TOML tables, texts, numbers and lists of texts.
 
     Raises:
         BadPolicy: a line is not understood; it is named.
@@ -134,18 +141,22 @@ def parse_policy(text: str, path: str = POLICY_FILE) -> Policy:
                 raise BadPolicy(f'{path}, line {number}: a label is written as [labels."NAME=VALUE"]')
             table = tables.setdefault((kind, name), {})
         elif pair:
-            table[pair.group(1)] = pair.group(2) if pair.group(3) is None else float(pair.group(3))
+            table[pair.group(1)] = _value(pair)
         else:
             raise BadPolicy(f"{path}, line {number}, is not understood: {plain[:60]}")
     top = tables.pop(("", ""))
     ordered, minutes = top.pop("policy", KINDS[0]), top.pop("min_run_minutes", 0.0)
-    preempted = top.pop("preemption", PREEMPTION[0])
+    preempted, operators = top.pop("preemption", PREEMPTION[0]), top.pop("operators", ())
     if ordered not in KINDS:
         raise BadPolicy(f"{path}: policy is one of {', '.join(KINDS)}")
     if preempted not in PREEMPTION:
         raise BadPolicy(f"{path}: preemption is one of {', '.join(PREEMPTION)}")
-    if isinstance(minutes, str):
+    if not isinstance(minutes, float):
         raise BadPolicy(f"{path}: min_run_minutes is a number")
+    if not isinstance(operators, tuple) or not all(map(_OPERATOR.fullmatch, operators)):
+        raise BadPolicy(
+            f'{path}: operators is a list of accounts and @groups, such as ["ada", "@gpu-admins"]'
+        )
     everybody = _limits(top, PolicyLimits(), path)
     people = {
         name: _limits(each, everybody, path) for (kind, name), each in tables.items() if kind == "people"
@@ -156,7 +167,15 @@ def parse_policy(text: str, path: str = POLICY_FILE) -> Policy:
         if kind == "labels"
     }
     home = _limits(tables.get(("homes", ""), {}), PolicyLimits(), path, "homes")
-    return Policy(str(ordered), str(preempted), 60.0 * minutes, everybody, people, home, labels)
+    return Policy(ordered, preempted, 60.0 * minutes, everybody, people, home, labels, operators)
+
+
+def _value(pair: "re.Match[str]") -> Any:
+    """Return the value of a line: a text, a number, or a tuple of texts."""
+    text, number, items = pair.group(2), pair.group(3), pair.group(4)
+    if items is not None:
+        return tuple(_ITEM.findall(items))
+    return text if number is None else float(number)
 
 
 def _limits(
@@ -167,9 +186,15 @@ def _limits(
         if key not in PolicyLimits._fields or (key in ("weight", "max_priority") and kind != "people"):
             raise BadPolicy(f"{path}: {key} is not a key of {'it' if kind == 'people' else f'[{kind}]'}")
         is_whole = key in ("max_gpus", "max_jobs", "max_priority")
-        if key == "max_priority" and (isinstance(value, str) or value != int(value) or value > PRIORITY_MAX):
+        if key == "max_priority" and (
+            not isinstance(value, float) or value != int(value) or value > PRIORITY_MAX
+        ):
             raise BadPolicy(f"{path}: max_priority is a whole number up to {PRIORITY_MAX}")
-        if isinstance(value, str) or (key == "weight" and not value) or (is_whole and value != int(value)):
+        if (
+            not isinstance(value, float)
+            or (key == "weight" and not value)
+            or (is_whole and value != int(value))
+        ):
             must = "number above 0" if key == "weight" else "whole number" if is_whole else "number"
             raise BadPolicy(f"{path}: {key} is a {must}")
         found.append((key, int(value) if is_whole else value))

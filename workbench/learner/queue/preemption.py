@@ -2,7 +2,7 @@
 
 Who waits names each attempt that is to end, in its entry of the host's queue. The guards of such an attempt look for
 that and ask their commands to end, and the next attempt waits in the queue. Nobody ends the job of another person. Root
-has all of them end by a file.
+has all of them end by a file, and so has an operator of the host.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from workbench.learner.queue.allocation import PREEMPTION, PREEMPTION_SECONDS, P
 from workbench.learner.queue.entries import (
     DEFAULT_PRIORITY,
     QueueEntry,
+    attempt_name,
     finite,
     priority_of,
     read_entries,
 )
-from workbench.learner.queue.policy import BadPolicy, Policy, is_drained, read_policy
+from workbench.learner.queue.policy import BadPolicy, Policy, read_policy, roots_drain_us
 from workbench.learner.queue.root_files import DRAIN_FILE, POLICY_FILE
 from workbench.learner.texts import clean_name
 
@@ -44,6 +45,8 @@ PATIENCE_SECONDS = 60.0
 
 LONGEST_SECONDS = 86400.0
 """One that may take longer to end is not waited for any longer either."""
+
+_TO_BE_EMPTY = "its host is to be empty, by %s"
 
 _NEVER = ((0, 0), 0)
 
@@ -101,11 +104,6 @@ def preemptible_jobs(
         )
         found[key] = known._replace(gpus=known.gpus + 1)
     return list(found.values())
-
-
-def attempt_name(job: Any, attempt: Any) -> str:
-    """Return by which name an attempt is asked to end."""
-    return "%s/%s" % (job, attempt)
 
 
 def is_preemptible(consent: Any, policy: Policy) -> bool:
@@ -179,6 +177,13 @@ def _changed_ns(path: str) -> int:
         return 0
 
 
+def _names_in(folder: str) -> List[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
 def _policy() -> Optional[Policy]:
     """Return the host's policy; None where its file is not understood: who may preempt whom is not known then."""
     try:
@@ -192,7 +197,7 @@ class PreemptionWatch:
 
     Args:
         facts: ``preemption`` of its launch document.
-        name: the attempt's, as of :func:`attempt_name`.
+        name: the attempt's, as of ``entries.attempt_name``.
         began_at: when it got its GPUs, on the clock that cannot jump.
     """
 
@@ -207,29 +212,56 @@ class PreemptionWatch:
         self._began_at = began_at
         self.check_at = 0.0
         """When to check next, on the clock that cannot jump."""
+        self.ended_by = ""
+        """The operator who has ordered that this attempt ends, and is not begun again; empty where none has."""
 
     def check(self) -> str:
         """Say who wants the GPUs of this job; empty where nobody does, or nothing has changed."""
         self.check_at = system.elapsed_seconds() + _LOOK_SECONDS.get(self._consent, 5.0)
-        if is_drained():
+        if roots_drain_us() is not None:
             policy = _policy()
             if policy is not None and is_preemptible(self._consent, policy):
-                return "its host is to be empty, by %s" % DRAIN_FILE
-        entry = self._preemptor()
+                return _TO_BE_EMPTY % DRAIN_FILE
+        if not self._has_changed():
+            return ""
+        policy = _policy()
+        if policy is None:
+            return ""
+        operator = self._operator(policy)
+        if self.ended_by or not is_preemptible(self._consent, policy):
+            return ""
+        if operator:
+            return _TO_BE_EMPTY % operator
+        entry = self._preemptor(policy)
         if entry is None:
             return ""
         who = system.user_name(entry.person)
         return "%s's job %s, of priority %d, needs its GPUs" % (who, clean_name(entry.job), entry.priority)
 
-    def _preemptor(self) -> Optional[QueueEntry]:
-        """Return the job of a higher priority that wants this attempt to end."""
+    def _has_changed(self) -> bool:
+        """Say whether the folder of leases, or the policy, may say something else than when they were read last."""
         changes = (_changed_ns(self._folder), _changed_ns(POLICY_FILE))
         times = self._seen[1] + 1 if self._seen[0] == changes else 1
         if times > 2:  # twice, for a change in the moment in which it was read before has the same time
-            return None
+            return False
         self._seen = (changes, times)
-        policy = _policy()
-        if policy is None or policy.kind != "priority" or not is_preemptible(self._consent, policy):
+        return True
+
+    def _operator(self, policy: Policy) -> str:
+        """Return the operator who wants the host to be empty, empty for none, and see who wants this attempt to end."""
+        if not policy.operators or not any(
+            name.startswith(("drain-", "end-")) for name in _names_in(self._folder)
+        ):
+            return ""
+        from workbench.learner.queue import operators  # few hosts have operators: guards stay small
+
+        self.ended_by = operators.who_ends(self._folder, policy.operators, self._name, os.getuid())
+        drain = operators.drain_of(self._folder, policy.operators)
+        return "" if drain is None else drain.by
+
+    def _preemptor(self, policy: Policy) -> Optional[QueueEntry]:
+        """Return the job of a higher priority that wants this attempt to end."""
+        if policy.kind != "priority":
             return None
         ran_seconds = system.elapsed_seconds() - self._began_at
         if policy.min_run_seconds and ran_seconds < policy.min_run_seconds:

@@ -3,4 +3,6 @@
 POLICY_FILE = "/etc/fabric/policy.toml"
 
 DRAIN_FILE = "/etc/fabric/drain"
-"""While root's file is there no job gets GPUs, and those that may be preempted end: the host is to be empty soon."""
+"""While root's file is there no job gets GPUs, and those that may be preempted end: the host is to be empty soon.
+
+So it is while an order of an operator is (``operators``)."""

@@ -12,7 +12,7 @@ from workbench.learner.journal import reasons, state
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.platform import leases, system
 from workbench.learner.platform.errors import Failure, of_os_error
-from workbench.learner.queue.allocation import GROUP, LABELS
+from workbench.learner.queue.allocation import GROUP, LABELS, NAME
 from workbench.learner.queue.entries import DEFAULT_WEIGHT
 from workbench.learner.queue.home_waiter import LAPTOP
 from workbench.learner.waiter.gates import AwaitedAttempt, GateReader, OpenGates, TicketGates, remaining_us
@@ -267,7 +267,7 @@ class WaitingAttempt:
     def entry(self) -> Dict[str, Any]:
         """Its entry in the host's queue."""
         names = ("job", "each", "priority", "position", "weight", "max_runtime_seconds", "tries")
-        marks = {name: self.ticket.holder.get(name, "") for name in (LABELS, GROUP)}
+        marks = {name: self.ticket.holder.get(name, "") for name in (LABELS, GROUP, NAME)}
         return {"gpus": self.gpus, **marks, **{name: getattr(self.ticket, name) for name in names}}
 
     def read_gates(self, reader: GateReader, now_us: int) -> None:

@@ -144,7 +144,10 @@ class HostAnswer:
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """One that waits: a job of this home, or of another one, of which only the person and the GPUs are shown."""
+    """One that waits: a job of this home, or of another one, of which the person and the GPUs are shown.
+
+    Its name is, too, where its person shares it.
+    """
 
     job: WaitingJob | None
     """None where it is of another home."""
@@ -154,6 +157,13 @@ class QueuedJob:
     rank: int | None = None
     """Its place among all who wait for GPUs at the host, from 1 on; None where the host does not have it."""
     of: int | None = None
+    shared_name: str = ""
+    """What its person calls it, where it is of another home; empty where that is not shared."""
+
+    @property
+    def title(self) -> str:
+        """Its name, with the person's where it is of another home."""
+        return f"{self.person}'s {self.shared_name}".rstrip() if self.job is None else self.job.row.name
 
     def entry(self) -> QueuedEntry:
         """Return it as ``--json`` gives it."""
@@ -162,7 +172,7 @@ class QueuedJob:
         job = self.job
         return {
             "id": None if job is None else job.row.id,
-            "name": None if job is None else job.row.name,
+            "name": self.shared_name or None if job is None else job.row.name,
             "person": self.person,
             "gpus": self.gpus,
             "priority": None if job is None else job.stands.priority,
@@ -302,6 +312,7 @@ def _merged(uuid: str, backend: str, mine: Sequence[WaitingJob], line: HostAnswe
             gpus=int(entry["gpus"]),
             rank=int(entry["place"]),
             of=int(entry["of"]),
+            shared_name=str(entry.get("name") or ""),
         )
         for entry in line.waiting
     ]

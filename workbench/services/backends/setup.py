@@ -1,24 +1,31 @@
-"""Sets up a backend: its settings, the login, the role that a cluster's jobs need, and what to remove in the end."""
+"""Sets up a backend: its settings, the login, the role that a cluster's jobs need, and what to remove in the end.
+
+It has a host be empty soon, too, as the host's operators may.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from workbench.errors import BackendUnreachable, ConfigError, TryAgain, UnknownName, UsageError
+from workbench.clock import now_us
+from workbench.errors import BackendUnreachable, ConfigError, NotAllowed, TryAgain, UnknownName, UsageError
+from workbench.formats import clock_time, iso
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from backends.contract.host import Ask, BackendOptions, Host
     from backends.contract.prompts import Prompter
     from backends.kubernetes.backend import KubernetesBackend
-    from workbench.documents.machines import RoleDocument
+    from workbench.documents.machines import DrainDocument, EndedJobDocument, RoleDocument
     from workbench.paths import Home
 
 UNKNOWN_USER: Final = "YOU"
 """Stands for a user whose name the cluster does not tell."""
+
+DrainAct = Literal["begin", "end", "look"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,67 @@ class RoleGrant:
         from backends.kubernetes.rbac import role_yaml
 
         return role_yaml(self.namespace, self.user)
+
+
+@dataclass(frozen=True, slots=True)
+class HostDrain:
+    """Who wants a host to be empty, and whether this user may."""
+
+    by: str
+    """An operator, or root's file; empty where nobody does."""
+    since_us: int | None
+    """Since when, by this machine's clock."""
+    may: bool
+    """Whether this user is an operator there."""
+    unknown: tuple[str, ...] = ()
+    """Those whom its policy names as operators and the host does not know."""
+    trouble: str = ""
+    """Why its policy is not used: it names no operators then."""
+
+    def document(self, name: str) -> DrainDocument:
+        """Return it as ``--json`` gives it, schema ``fabric.drain/1``; ``name`` is the backend's."""
+        return {
+            "schema": "fabric.drain/1",
+            "name": name,
+            "drained": bool(self.by),
+            "by": self.by or None,
+            "since": None if self.since_us is None else iso(self.since_us),
+            "may": self.may,
+            "unknown_operators": list(self.unknown),
+            "trouble": self.trouble,
+        }
+
+    def sentence(self, name: str) -> str:
+        """Say who drains the backend with this name, and since when."""
+        if self.since_us is None:
+            return f"nobody drains {name}"
+        return f"{name} is drained by {self.by} since {clock_time(self.since_us, now_us=now_us())}"
+
+    def remarks(self) -> list[str]:
+        """Say what is wrong with what root wrote."""
+        found = [f"its policy is not used: {self.trouble}"] if self.trouble else []
+        if self.unknown:
+            found.append(f"its policy names operators that it does not know: {', '.join(self.unknown)}")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """The job of a person that an operator of its host has ended."""
+
+    job: str
+    attempt: int
+    person: str
+
+    def document(self, name: str) -> EndedJobDocument:
+        """Return it as ``--json`` gives it, schema ``fabric.ended-job/1``; ``name`` is the backend's."""
+        return {
+            "schema": "fabric.ended-job/1",
+            "name": name,
+            "job": self.job,
+            "attempt": self.attempt,
+            "person": self.person,
+        }
 
 
 def parse_settings(texts: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,3 +243,57 @@ def _purge(host: Host, uuid: str, name: str) -> None:
     # Only where they are empty: another home or machine of the same user may keep files there.
     for empty in (folder.parent, folder.parent.parent, PurePosixPath(secrets)):
         host.run(["rmdir", str(empty)])
+
+
+def end_job(options: BackendOptions, job: str) -> EndedJob:
+    """Have a job end that holds GPUs at a host, of whomever, as an operator of that host.
+
+    Raises:
+        UsageError: it is a cluster.
+        NotAllowed: this user is not an operator there.
+        InputMissing: no such job holds a GPU there.
+        BackendError: it has no Python.
+    """
+    with closing(_opened_host(options, "kubectl delete pod")) as host:
+        return EndedJob(**host.call("end_job", job=job))
+
+
+def drain_host(options: BackendOptions, act: DrainAct) -> HostDrain:
+    """Have a host be empty (``begin``), take that back (``end``), or only look; return how it is then.
+
+    Raises:
+        UsageError: it is a cluster.
+        NotAllowed: this user is no operator there, or somebody else still wants it to be empty.
+        BackendError: it has no Python.
+    """
+    with closing(_opened_host(options, "kubectl drain NODE")) as host:
+        found = host.call("drain", act=act)
+        since_us = found["since_us"]
+        drain = HostDrain(
+            found["by"],
+            None if since_us is None else since_us - host.clock_ahead_us(),
+            found["may"],
+            tuple(found["unknown"]),
+            found["trouble"],
+        )
+    if act == "end" and drain.by:
+        raise NotAllowed(f"{drain.sentence(options.name)}, which only {_who_ends(drain.by)} can take back.")
+    return drain
+
+
+def _who_ends(by: str) -> str:
+    return "root" if by.startswith("/") else f"{by}, or root,"
+
+
+def _opened_host(options: BackendOptions, otherwise: str) -> Host:
+    from backends.contract.host import Host
+    from workbench.services.backends.placement import open_backend
+
+    opened = None if options.type == "kubernetes" else open_backend(options).open()
+    if isinstance(opened, Host):
+        return opened
+    if opened is not None:
+        opened.close()
+    raise UsageError(
+        f"{options.name} is a cluster, whose operators have its own means", hint=f"such as {otherwise}"
+    )

@@ -56,6 +56,11 @@ Linger = Annotated[
     ),
 ]
 Off = Annotated[bool, typer.Option("--off", help="Have it start nothing any more after a restart.")]
+HeldBy = Annotated[
+    str, typer.Argument(metavar="JOB", help="The job, as `fabric gpus` names it beside who holds a GPU.")
+]
+DrainOff = Annotated[bool, typer.Option("--off", help="Take it back: jobs start there again.")]
+Show = Annotated[bool, typer.Option("--show", help="Only say who drains it, and since when.")]
 Purge = Annotated[bool, typer.Option("--purge", help="Also remove everything that this home has there.")]
 Places = Annotated[
     list[str] | None,
@@ -180,6 +185,57 @@ def linger(name: BackendName, off: Off = False, json: Json = False) -> None:
     else:
         for text in kept.sentences():
             narrate(text)
+
+
+@command(
+    "drain",
+    "fabric backend drain gpubox",
+    "fabric backend drain gpubox --off",
+    "fabric backend drain gpubox --show",
+    "fabric backend drain gpubox --json",
+)
+def drain(name: BackendName, off: DrainOff = False, show: Show = False, json: Json = False) -> None:
+    """Have a host be empty soon, as its operators and root may.
+
+    Nothing that needs GPUs starts there, of whomever; jobs that may be preempted end and wait for their turn, and what
+    may not be runs to its end. Operators are the accounts and groups that root names in the host's policy. Exit code
+    77: you are none there, or with --off somebody else drains it, too.
+    """
+    from workbench.services.backends.placement import backend_options
+    from workbench.services.backends.setup import drain_host
+
+    if off and show:
+        raise UsageError("--off takes it back, and --show only looks", hint="leave one of them out")
+    options = backend_options(name)
+    found = drain_host(options, "end" if off else "look" if show else "begin")
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        print_document(found.document(options.name))
+        return
+    for text in (found.sentence(options.name), *found.remarks()):
+        narrate(text)
+
+
+@command("halt", "fabric backend halt gpubox k3f9x2mtq", "fabric backend halt gpubox k3f9x2mtq --json")
+def halt(name: BackendName, job: HeldBy, json: Json = False) -> None:
+    """Have a job end that holds GPUs at a host, of whomever, as the host's operators may.
+
+    It ends as by `fabric halt`, within its grace period, five minutes at most, and its reason names you. Whose it is
+    can resume it. Jobs of your own are ended by `fabric halt`. Exit code 66: no such job holds a GPU there. 77: you are
+    not an operator of the host.
+    """
+    from workbench.services.backends.placement import backend_options
+    from workbench.services.backends.setup import end_job
+
+    options = backend_options(name)
+    found = end_job(options, job)
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        print_document(found.document(options.name))
+    else:
+        narrate(f"{found.person}'s job {found.job} on {options.name} is to end: attempt {found.attempt}")
 
 
 @command("remove", "fabric backend remove gpubox", "fabric backend remove gpubox --purge")
@@ -317,6 +373,6 @@ def print_findings(findings: Sequence[Finding]) -> None:
 backend = Family(
     "backend",
     "List, add, remove and test backends, and log in to them.",
-    (list_, add, remove, test, linger, login, role),
+    (list_, add, remove, test, linger, drain, halt, login, role),
     default="list",
 )

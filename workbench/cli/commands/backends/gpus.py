@@ -104,5 +104,5 @@ def _since(slot: Slot) -> str:
 
 def _holder(slot: Slot) -> str:
     if slot.holder_job:
-        return f"{slot.holder} {short_id(slot.holder_job)}"
+        return f"{slot.holder} {short_id(slot.holder_job)} {slot.holder_name}".rstrip()
     return slot.holder or slot.foreign or "free"

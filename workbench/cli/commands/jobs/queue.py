@@ -50,7 +50,8 @@ def list_waiting(backend: Backend = "", json: Json = False) -> int:
     """List the jobs that wait, in the order in which they start.
 
     RANK is a job's place among all who wait for GPUs at its host, of all homes and people. Of other people's jobs
-    only the person and the GPUs are shown. With --backend its host is asked even where no job of yours waits.
+    only the person and the GPUs are shown, and the name where that person shares it. With --backend its host is asked
+    even where no job of yours waits.
     """
     from workbench.services.backends.inventory import home_queues
     from workbench.services.open_store import existing_store
@@ -194,13 +195,13 @@ def _cells(one: QueuedJob) -> tuple[str, ...]:
     rank = "" if one.rank is None else f"{one.rank} of {one.of}"
     gpus = str(one.gpus or "")
     if one.job is None:
-        return (rank, "", f"{one.person}'s", "", gpus, "", "")
+        return (rank, "", one.title, "", gpus, "", "")
     row = one.job.row
     since = clock_time(row.changed_us, now_us=now_us())
     return (
         rank,
         short_id(row.id),
-        row.name,
+        one.title,
         str(one.job.stands.priority),
         gpus,
         since,
