@@ -105,6 +105,34 @@ def test_the_attempt_after_one_that_was_preempted_is_not_counted(
     assert made["preemption"]["priority"] == 30
 
 
+@pytest.mark.parametrize(
+    ("output", "is_preempted", "expected"),
+    [
+        ("CUDA out of memory", False, True),
+        ("another fault", False, False),
+        ("CUDA out of memory", True, False),
+    ],
+    ids=["a line bars it", "no line does", "who was preempted has not failed"],
+)
+def test_the_output_may_bar_the_attempt_after_one_that_failed(
+    jobs: Jobs, output: str, is_preempted: bool, expected: bool
+) -> None:
+    barred_by = ("out of memory",)
+    job = jobs.plan("true")
+    job = LaunchedAttempt.planned(
+        jobs.runner(), replace(job.request, restarts=replace(RESTARTS, barred_by=barred_by))
+    ).launch()
+    job.until_over()
+    folder = Path(job.plan.learners[0].native["folder"])
+    (folder / "output.log").write_text(f"{output}\n")
+    launch = LaunchDocument(json.loads((folder / "launch.json").read_text()))
+
+    following = FollowingAttempt(str(folder), launch, {}, is_preempted=is_preempted)
+
+    assert following.is_barred is expected
+    assert following.document()["restarts"]["barred_by"] == list(barred_by)
+
+
 def container_acts(options: dict[str, Any]) -> list[str]:
     return ["setup", "command"] if "setup" in options else ["command"]
 

@@ -7,6 +7,7 @@ runners promise; ``tests.simulation.test_contract`` runs one script against it a
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -595,6 +596,10 @@ class SimulatedTarget:
         has_failed = one.exit_code != 0 or one.signal is not None or one.stopped == PREEMPT
         if one.restarts is None or one.asked or one.is_hidden or not one.ended_by_itself:
             return False
+        if one.stopped != PREEMPT and any(
+            re.search(each.encode(), one.output, re.MULTILINE) for each in one.restarts.barred_by
+        ):
+            return False
         return launch.is_followed(found, {"code": "C201"} if has_failed else None)
 
     def _name_next(self, one: Learner) -> None:
@@ -624,7 +629,7 @@ class SimulatedTarget:
             ref = LearnerRef(one.ref.home, one.ref.job_id, followed.attempt, one.ref.learner)
             self.restarts_within[ref.job_id] = self.scheduler.now + followed.delay_seconds
             delay = min(2 * followed.delay_seconds, 60.0)
-            counted = HostRestarts(one.restarts.done + 1, one.restarts.allowed, delay)
+            counted = replace(one.restarts, done=one.restarts.done + 1, delay_seconds=delay)
             after = one.restarts if one.stopped == PREEMPT else counted
             gates = HostGates(begin_us=followed.begin_us, limit=one.limit)
             self.hand_over([ref], one.spec, gates, after)

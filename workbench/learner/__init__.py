@@ -17,6 +17,7 @@ The contract with the rest of fabric is files in the learner's folder (``workben
      "slots": ["GPU-..."], "usage_seconds": 2.0,
      "attempt_dir": ".../attempt-1", "log_dir": ".../job/logs", "log_dir_shared": true,
      "restarts": {"done": 0, "allowed": 2, "delay_seconds": 1.0, "ticket": {...}, "code_hash": ..., "archive": ...,
+                  "barred_by": ["CUDA out of memory"],   # expressions that no line of its output may match, if any
                   "links": [...], "folders": [...],
                   "container": {...}},   # of one alone; restarts only where the host begins the next attempt itself
      "stop_when": [{"metric": "loss", "above": 10, "after": 100, "goal": "minimize", "then": "kill"}],

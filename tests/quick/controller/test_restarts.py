@@ -91,6 +91,14 @@ def test_a_host_begins_the_next_attempt_of_what_may_fail_or_be_preempted(
     assert (None if found is None else (found.done, found.allowed)) == expected
 
 
+def test_a_host_begins_none_after_an_output_in_which_a_policy_with_an_action_matches() -> None:
+    oom = {"pattern": "out of memory", "action": "cancel_retries"}
+    ecc = {"pattern": "ECC", "action": "exclude_node"}
+    found = at_host(spec(max_restarts=1, log_policies=(oom, {"pattern": "named"}, ecc)), restarts=0, draw=0.5)
+
+    assert found is not None and found.barred_by == ("out of memory", "ECC")
+
+
 def test_what_trying_again_cannot_mend_is_not_tried() -> None:
     no_image = Outcome(State.FAILED, Reason("the image was not found", "S103"), 75, "lost", final=True)
 

@@ -580,6 +580,10 @@ class Guard:
 
             is_preempted = document["stopped"] == PREEMPT
             following = FollowingAttempt(self._folder, self._launch, self._secrets, is_preempted=is_preempted)
+            if following.is_barred:
+                sys.stderr.write("a log policy may bar the next attempt: it is not begun from here\n")
+                sys.stderr.flush()
+                return
             document.update(reason=why, followed_by=following.followed_by)
             if self._state.write(durable=True) and following.give_to_waiter():
                 return

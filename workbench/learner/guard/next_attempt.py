@@ -18,6 +18,7 @@ from workbench.learner.guard.container_creation import LABEL_ATTEMPT
 from workbench.learner.host.code_store import copy_code
 from workbench.learner.host.unpack import unpack
 from workbench.learner.journal import state
+from workbench.learner.journal.output_search import is_free_of
 from workbench.learner.platform import system
 from workbench.learner.platform.errors import Failure, of_os_error
 from workbench.learner.platform.files import make_folders, make_pipes, open_to_all, touch, write_files
@@ -73,6 +74,17 @@ class FollowingAttempt:
         self._delay_seconds = float(self._restarts["delay_seconds"]) if waits else 0.0
         self._begin_us = system.now_us() + int(self._delay_seconds * 1e6)
         self._names = launch.env["LEARNER_NAME_PREFIX"]
+
+    @property
+    def is_barred(self) -> bool:
+        """Whether the output has a line for which no other attempt may follow, or may have one; the controller says it.
+
+        Who was preempted has not failed.
+        """
+        expressions = self._restarts.get("barred_by") or ()
+        if self._is_preempted or not expressions:
+            return False
+        return not is_free_of(os.path.join(self._folder, "output.log"), expressions)
 
     @property
     def followed_by(self) -> dict[str, float]:
