@@ -369,8 +369,12 @@ class ContainerLaunch:
 
     @property
     def _is_followed(self) -> bool:
-        """Whether the host begins the next attempt, which runs in this one's image: nobody there pulls another one."""
-        return self._request.restarts is not None and self._request.spec.image_pull != "always"
+        """Whether the host begins the next attempt, which runs in this one's image: nobody there pulls another one.
+
+        Nor does it of several learners, whose network ends with the attempt.
+        """
+        spec = self._request.spec
+        return self._request.restarts is not None and spec.image_pull != "always" and spec.learners == 1
 
     def _recreation(self, learner: int, filling: PlanValues, limits: Sequence[str]) -> dict[str, Any]:
         """Return what this attempt's container is made from, of which its agent makes that of the next attempt."""

@@ -37,6 +37,7 @@ The contract with the rest of fabric is files in the learner's folder (``workben
      "stall": "",                    # why output waits (disk full)
      "stop_rules": true,             # where the agent stops the job by the rules of its launch document
      "output_saved": true,           # once all output is saved and the results are being stored
+     "complete": true,               # of several learners, once nothing but the record of its exit is left
      "followed_by": {"attempt": 2, "begin_us": ..., "delay_seconds": 1.0},   # where the host begins the next attempt
      "waiting": true }               # "starting" alone: pid is the host's waiter, which starts it at its turn
 
@@ -58,7 +59,7 @@ where it can (``stop.json.spare``, ``stop.json.old`` for a second request, ``dec
 ``../decision.json``: ``{"learner": 2, "exit_code": 0, "signal": null, "time_us": ..., "failed": false}``, made once
 (link, or a rename under a lock) by the agent whose learner decided by ``ends_when`` or failed first; the others' guards
 see it, wait ``settle_seconds`` after a success (not at all after a failure) and stop their learner without blame
-(``stopped: settle``).
+(``stopped: settle``). ``../next.claim`` is made once, too, by the agent that has the host begin the next attempt.
 
 ``output.log`` and ``output.idx``: bytes exactly as printed; the index is a 24-byte header (``b"FABRIDX1"``, u64
 start time in microseconds, u64 zero) and 24-byte entries ``<QQQ`` (end offset, UTC microseconds, newlines so far),

@@ -81,7 +81,7 @@ def test_who_was_preempted_begins_again_at_once_and_is_not_counted() -> None:
         pytest.param({"gpus": 1}, (0, 0), id="a policy may preempt it"),
         pytest.param({"gpus": 1, "ports": (80,)}, None, id="no policy preempts what serves"),
         pytest.param({"gpus": 1, "ports": (80,), "preemptible": True}, (0, 0), id="it agrees"),
-        pytest.param({"gpus": 1, "learners": 2, "preemptible": True}, None, id="several learners"),
+        pytest.param({"max_restarts": 1, "learners": 2}, (0, 1), id="several learners"),
     ],
 )
 def test_a_host_begins_the_next_attempt_of_what_may_fail_or_be_preempted(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from runners.interface import HostWait
-from tests.quick.controller.values import HOME, learner, lost, row, spec, those
+import pytest
+
+from runners.interface import HostWait, LearnerStatus
+from tests.quick.controller.values import HOME, exited, learner, lost, row, spec, those
 from workbench.controller.decide.model import BackendTrouble, Operation, StartLaunch, Stop
 from workbench.controller.decide.reconcile import decide
 from workbench.controller.loop.job_state import REFUSED_TRIES, TrackedJob
@@ -52,6 +54,26 @@ def test_what_an_earlier_launch_began_is_not_forgotten_when_a_later_one_fails_be
     assert tracked.fault is not None
     assert tracked.fault.started
     assert decide(tracked.snapshot(1.0)).actions == (Stop("kill", 0.0),)
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        pytest.param((exited(1, 3, decided=True), exited(2, stopped="settle")), True, id="one has failed"),
+        pytest.param((exited(1, 3, decided=True),), False, id="the other one is not over"),
+        pytest.param((exited(1, 0, decided=True), exited(2, stopped="settle")), False, id="it has completed"),
+        pytest.param((exited(1, 3, stopped="halt"), exited(2, stopped="halt")), False, id="it was halted"),
+    ],
+)
+def test_an_end_on_record_that_the_host_may_have_followed_waits_for_what_the_host_says(
+    ends: tuple[LearnerStatus, ...], expected: bool
+) -> None:
+    tracked = TrackedJob.load(row(State.PROCESSING, learners=2), spec(learners=2, max_restarts=1), HOME)
+    tracked.statuses = those(*ends)
+    assert tracked.snapshot(0.0).may_be_followed is expected
+
+    tracked.is_observed = True
+    assert not tracked.snapshot(0.0).may_be_followed
 
 
 def ahead(*, begun: bool) -> TrackedJob:

@@ -47,10 +47,9 @@ def at_host(spec: JobSpec, *, restarts: int, draw: float) -> HostRestarts | None
 
     Where no restart is left one still follows an attempt that was preempted.
 
-    Where a line of its output may bar a restart the host leaves that to the controller, which says why. So it does with
-    jobs of several learners, whose ends it compares.
+    Where a line of its output may bar a restart the host leaves that to the controller, which says why.
     """
-    if spec.learners > 1 or spec.env.get(CONFIG_VARIABLE):
+    if spec.env.get(CONFIG_VARIABLE):
         return None
     if restarts >= spec.max_restarts and not spec.may_be_preempted:
         return None
