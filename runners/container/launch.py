@@ -369,21 +369,18 @@ class ContainerLaunch:
 
     @property
     def _is_followed(self) -> bool:
-        """Whether the host begins the next attempt, which runs in this one's image: nobody there pulls another one.
-
-        Nor does it of several learners, whose network ends with the attempt.
-        """
-        spec = self._request.spec
-        return self._request.restarts is not None and spec.image_pull != "always" and spec.learners == 1
+        """Whether the host begins the next attempt, which runs in this one's image: nobody there pulls another one."""
+        return self._request.restarts is not None and self._request.spec.image_pull != "always"
 
     def _recreation(self, learner: int, filling: PlanValues, limits: Sequence[str]) -> dict[str, Any]:
         """Return what this attempt's container is made from, of which its agent makes that of the next attempt."""
         inside = inside_folder(self._request, learner, self._site)
         opened = [str(self._attempt.job_state), str(self._attempt.model(learner)), str(inside)]
+        everyone = range(1, self._request.spec.learners + 1)
         return {
             "config": {
                 **self._container_info(learner),
-                "create": self._creation(learner, (learner,), filling, limits),
+                "create": self._creation(learner, everyone, filling, limits),
             },
             "folders": [str(inside), *self._links([learner])],
             "stores": own_folders(self._request, self._site),

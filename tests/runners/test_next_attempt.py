@@ -13,8 +13,9 @@ import pytest
 from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt
 from runners.container.permissions import relabelled
+from runners.container.plan import labels, network_name
 from runners.container.runner import ContainerRunner
-from runners.interface import HostRestarts
+from runners.interface import HostRestarts, LaunchRequest
 from runners.shared.environment import secrets_stem
 from tests.runners.jobs import Jobs
 from workbench.learner.guard.container_command import command_of
@@ -217,6 +218,14 @@ def test_the_end_of_an_attempt_is_that_of_the_learner_which_decided_it(
     assert end_of_attempt(launch).get("learner") == expected
 
 
+def network_of(request: LaunchRequest, names: list[str]) -> dict[str, Any] | None:
+    """Return the network of an attempt as its last learner's agent sees to it; None for one learner."""
+    if not (name := network_name(request.attempt)):
+        return None
+    marks = labels(request.attempt, 0, request.owner)
+    return {"name": name, "labels": marks, "make": False, "peers": names[:-1]}
+
+
 def container_acts(options: dict[str, Any]) -> list[str]:
     return ["setup", "command"] if "setup" in options else ["command"]
 
@@ -234,6 +243,7 @@ def container_acts(options: dict[str, Any]) -> list[str]:
         pytest.param(1, {"checkpoints": Checkpoints(keep_last=2)}, id="retention"),
         pytest.param(1, {"bind_mounts": (BindMount("/tmp", "in"),)}, id="bind mounts"),
         pytest.param(1, {"evaluation_metrics": EvaluationMetrics(type="auto")}, id="metrics"),
+        pytest.param(9, {"learners": 2}, id="two learners"),
     ],
 )
 @pytest.mark.parametrize("guarded", [False, True], ids=["mounts", "with SELinux"])
@@ -243,8 +253,12 @@ def test_the_next_container_is_the_planned_one(
     runner = ContainerRunner(LocalHost(Home(tmp_path / "o'b" / "my fabric")), home_uuid=jobs.home)
     request = jobs.plan("python train.py --out $PWD", image="an-image", **options).request
     at = [replace(request, attempt=replace(request.attempt, attempt=one)) for one in (number, number + 1)]
-    first, second = (json.loads(json.dumps(runner.plan(one).learners[0].native)) for one in at)
-    names = [runner.plan(one).learners[0].name for one in at]
+    plans = [runner.plan(one).learners for one in at]
+    first, second = (json.loads(json.dumps(plan[-1].native)) for plan in plans)
+    names = [plan[-1].name for plan in plans]
+    networks = [
+        network_of(one, [learner.name for learner in plan]) for one, plan in zip(at, plans, strict=True)
+    ]
     if guarded:
         for one in (first, second):
             host = one["container"]["HostConfig"]
@@ -259,7 +273,7 @@ def test_the_next_container_is_the_planned_one(
             "name": names[0],
             "engine": "/run/docker.sock",
             "acts": acts,
-            "create": {"document": first["container"], "is_after": True, "network": None},
+            "create": {"document": first["container"], "is_after": True, "network": networks[0]},
         },
         "folders": [f"{folder}/inside"],
         "pipes": [f"{folder}/inside/exit.command"],
@@ -279,7 +293,7 @@ def test_the_next_container_is_the_planned_one(
             "name": names[1],
             "engine": "/run/docker.sock",
             "acts": acts,
-            "create": {"document": second["container"], "is_after": False, "network": None},
+            "create": {"document": second["container"], "is_after": False, "network": networks[1]},
         },
         "folders": [f"{after}/inside"],
         "pipes": [f"{after}/inside/exit.command"],

@@ -21,6 +21,7 @@ from workbench.learner.journal import state
 from workbench.learner.journal.launch_document import read
 from workbench.learner.journal.output_search import is_free_of
 from workbench.learner.platform import system
+from workbench.learner.platform.engine_client import EngineRefused, ask
 from workbench.learner.platform.errors import Failure, of_os_error
 from workbench.learner.platform.files import make_folders, make_pipes, open_to_all, touch, write_files
 from workbench.learner.queue.allocation import CHOSEN
@@ -45,6 +46,9 @@ CLAIM = "next.claim"
 
 _OF_THIS_ATTEMPT = ("FABRIC_GUARD", state.LOCK_VARIABLE)
 """Variables of an agent that the agents of other attempts do not get from it."""
+
+_ENGINE_SECONDS = 5.0
+"""How long an engine has to remove a network."""
 
 _NAMED_BY_ATTEMPT = ("LEARNER_NAME_PREFIX", "MASTER_ADDR")
 """Variables of a command that hold the names of the attempt's learners."""
@@ -142,6 +146,8 @@ class FollowingAttempt:
             if not (isinstance(failure, Failure) and failure.kind == UNANSWERED):
                 return False
         # From here on the waiter has it, or may have it: nothing that fails takes that back.
+        if self._container is not None:
+            remove_network(self._container["config"])
         self._pass_stop_on()
         return True
 
@@ -371,8 +377,17 @@ class NextContainer:
         document["Hostname"] = config["name"]
         document["Env"] = [self._entry(entry) for entry in document["Env"]]
         document["Labels"] = {**planned["Labels"], LABEL_ATTEMPT: str(self._number)}
-        hosts = planned["HostConfig"].get("ExtraHosts") or ()
-        document["HostConfig"]["ExtraHosts"] = [self._name(entry) for entry in hosts]
+        host = document["HostConfig"]
+        if "ExtraHosts" in host:
+            host["ExtraHosts"] = [self._name(entry) for entry in planned["HostConfig"]["ExtraHosts"]]
+        if network := config["create"]["network"]:
+            network["name"] = self._name(network["name"])
+            network["peers"] = [self._name(peer) for peer in network["peers"]]
+            network["labels"] = {**network["labels"], LABEL_ATTEMPT: str(self._number)}
+            host["NetworkMode"] = self._name(host["NetworkMode"])
+            endpoints = document["NetworkingConfig"]["EndpointsConfig"]
+            aliases = [self._name(alias) for one in endpoints.values() for alias in one["Aliases"]]
+            document["NetworkingConfig"] = {"EndpointsConfig": {network["name"]: {"Aliases": aliases}}}
         return found
 
     def commands(self, guard: Sequence[str], folder: str) -> dict[str, str]:
@@ -382,6 +397,16 @@ class NextContainer:
     def _entry(self, entry: str) -> str:
         name, equals, value = entry.partition("=")
         return name + equals + self._variable(name, value)
+
+
+def remove_network(config: Mapping[str, Any]) -> None:
+    """Remove the network of an attempt whose containers have ended: an engine has addresses for some thirty.
+
+    What the engine keeps of it, or does not answer to, the controller removes.
+    """
+    if network := config["create"]["network"]:
+        with contextlib.suppress(OSError, EngineRefused):
+            ask(config["engine"], "DELETE", "networks/%s" % network["name"], timeout_seconds=_ENGINE_SECONDS)
 
 
 def prepare_container(container: Mapping[str, Any], folder: str) -> None:
