@@ -188,6 +188,8 @@ class HostRestarts:
     allowed: int
     delay_seconds: float
     """The back-off before the next attempt; before the one after it twice as long."""
+    barred_by: tuple[str, ...] = ()
+    """Expressions: none is begun after a failed command whose output has a line that one of them matches."""
 
 
 @dataclass(frozen=True, slots=True)

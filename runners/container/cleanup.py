@@ -28,7 +28,8 @@ class AttemptCleanup:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._over: dict[AttemptRef, set[int]] = {}
+        self._over: dict[AttemptRef, dict[int, bool]] = {}
+        """By attempt: the learners that are over, and whether one's agent has begun the next attempt."""
         self._done: set[AttemptRef] = set()
         self._impatient: Engine | None = None
 
@@ -59,10 +60,10 @@ class AttemptCleanup:
                 )
                 if not by_itself or not impatient.may_remove_by_itself:
                     impatient.remove_of(attempt.home, name)
-                over = self._over.setdefault(attempt, set())
-                over.add(status.ref.learner)
+                over = self._over.setdefault(attempt, {})
+                over[status.ref.learner] = status.followed_by is not None
                 if len(over) == attempt.learners:
-                    self._clean_attempt(attempt, site, impatient, is_last=status.followed_by is None)
+                    self._clean_attempt(attempt, site, impatient, is_last=not any(over.values()))
                     self._done.add(attempt)
             except FabricError:
                 continue  # removing the attempt and fabric gc clean up again

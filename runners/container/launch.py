@@ -376,10 +376,11 @@ class ContainerLaunch:
         """Return what this attempt's container is made from, of which its agent makes that of the next attempt."""
         inside = inside_folder(self._request, learner, self._site)
         opened = [str(self._attempt.job_state), str(self._attempt.model(learner)), str(inside)]
+        everyone = range(1, self._request.spec.learners + 1)
         return {
             "config": {
                 **self._container_info(learner),
-                "create": self._creation(learner, (learner,), filling, limits),
+                "create": self._creation(learner, everyone, filling, limits),
             },
             "folders": [str(inside), *self._links([learner])],
             "stores": own_folders(self._request, self._site),

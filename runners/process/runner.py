@@ -164,8 +164,12 @@ class ProcessRunner(Runner):
         from runners.shared.download import download_attempt
 
         source = self._site().home.job(attempt.job_id)
-        facts = self._host.call("learner", folder=str(source.attempt(attempt.attempt).learner(1).path))
-        goes_on = followed_by(facts["state"] or {}) is not None
+        folder = source.attempt(attempt.attempt)
+        numbers = range(1, attempt.learners + 1)
+        states = (
+            self._host.call("learner", folder=str(folder.learner(one).path))["state"] for one in numbers
+        )
+        goes_on = any(followed_by(state or {}) is not None for state in states)
         download_attempt(self._host, source, job, attempt.attempt, contained=self.contained, goes_on=goes_on)
 
     def download_folder(self, folder: str, target: Path) -> None:

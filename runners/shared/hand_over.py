@@ -129,6 +129,7 @@ def restarts_document(
         "done": restarts.done,
         "allowed": restarts.allowed,
         "delay_seconds": restarts.delay_seconds,
+        **({"barred_by": list(restarts.barred_by)} if restarts.barred_by else {}),
         "ticket": {**ticket_facts(request, site), **({} if limit is None else {"limit": limit}), **more},
         "code_hash": request.code_hash,
         "archive": str(site.home.snapshot(request.code_hash)) if request.code_hash else "",

@@ -54,22 +54,22 @@ def ground(engine: None, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyP
     made.clean_up()
 
 
-def recorded(ground: Ground, job_id: str, attempt: int) -> dict[str, object]:
-    """Return the state of the learner of an attempt; empty before there is one."""
-    file = ground.learner(job_id, attempt).state
+def recorded(ground: Ground, job_id: str, attempt: int, learner: int = 1) -> dict[str, object]:
+    """Return the state of a learner of an attempt; empty before there is one."""
+    file = ground.learner(job_id, attempt, learner).state
     found: dict[str, object] = json.loads(file.read_text()) if file.exists() else {}
     return found
 
 
-def await_end(ground: Ground, job_id: str, attempt: int) -> None:
-    """Wait until an attempt is over, by what its agent recorded: no controller says so."""
+def await_end(ground: Ground, job_id: str, attempt: int, learner: int = 1) -> None:
+    """Wait until a learner of an attempt is over, by what its agent recorded: no controller says so."""
 
     def why() -> str:
-        log = ground.learner(job_id).path / "guard.log"
-        found = [recorded(ground, job_id, number) for number in (1, attempt)]
+        log = ground.learner(job_id, learner=learner).path / "guard.log"
+        found = [recorded(ground, job_id, number, learner) for number in (1, attempt)]
         return f"{found} {log.read_text() if log.exists() else ''}"
 
-    until(lambda: recorded(ground, job_id, attempt).get("phase") == "exited", why)
+    until(lambda: recorded(ground, job_id, attempt, learner).get("phase") == "exited", why)
 
 
 def alone(ground: Ground, job_id: str) -> None:
@@ -108,6 +108,34 @@ def test_a_container_is_tried_again_and_again_with_its_own_names_while_no_contro
     ensure_controller(ground.home)
     row = ground.ends(job_id, 3)
     assert (row.state, row.restarts, row.platform_restarts) == (State.COMPLETED, 2, 0)
+    until(lambda: at_the_engine(job_id) == [], lambda: f"{at_the_engine(job_id)}")
+
+
+def test_containers_of_several_learners_are_tried_again_together_while_no_controller_is_there(
+    ground: Ground,
+) -> None:
+    numbers = "l=${FABRIC_LEARNER%/inside}; n=${l%/*}; l=${l##*/}; n=${n##*/}"
+    resolves = "for p in 0 1; do nslookup $LEARNER_NAME_PREFIX-$p >/dev/null || exit 9; done"
+    ends = "[ $n = 3 ] && exit 0; [ $l = 2 ] && exit 3; exec sleep 600"
+    notes = (
+        "echo $LEARNER_NAME_PREFIX >> $RESULT_DIR/$n.$l; until [ -e $RESULT_DIR/$n.1 ]; do sleep 0.1; done"
+    )
+    command = f"{numbers}; {resolves}; {notes}; {ends}"
+    job_id = first(ground, CONTAINER, command, max_restarts=3, learners=2)
+    ground.prints(job_id, "ready", learner=2)
+    alone(ground, job_id)
+
+    for learner in (1, 2):
+        await_end(ground, job_id, 3, learner)
+    assert status(ground.home) is None
+    assert [one for one in at_the_engine(job_id) if "-a3" not in one] == [], "an engine has few addresses"
+    ensure_controller(ground.home)
+    row = ground.ends(job_id, 3)
+    assert (row.state, row.restarts, row.platform_restarts) == (State.COMPLETED, 2, 0)
+    results = ground.home.job(job_id).results
+    noted = {one.name: one.read_text().strip()[-3:] for one in results.glob("?.?")}
+    assert noted == {f"{attempt}.{learner}": f"-a{attempt}" for attempt in (1, 2, 3) for learner in (1, 2)}
+    assert own_files(results)
     until(lambda: at_the_engine(job_id) == [], lambda: f"{at_the_engine(job_id)}")
 
 
@@ -206,14 +234,20 @@ def test_a_container_that_waited_and_failed_gets_its_gpu_again(ground: Ground) -
     assert (ground.ends(job_id, 2).state, ground.ends(before).state) == (State.COMPLETED, State.COMPLETED)
 
 
+@pytest.mark.parametrize(
+    "learners",
+    [1, pytest.param(2, marks=pytest.mark.soak("the last of two says it; the gate has one alone"))],
+)
 def test_files_of_an_images_user_stay_writable_for_the_next_attempt_and_are_ours_at_the_end(
-    ground: Ground,
+    ground: Ground, learners: int
 ) -> None:
     """The controller, which is there, gives nothing back that the next attempt writes."""
     keeps = "umask 077; echo $LEARNER_NAME_PREFIX >> $CHECKPOINT_DIR/last; cat $CHECKPOINT_DIR/last"
     again = "test -e $RESULT_DIR/go || { touch $RESULT_DIR/go; exit 3; }; echo again"
     goes = "until [ -e $RESULT_DIR/let ]; do sleep 0.05; done; echo more >> $CHECKPOINT_DIR/last"
-    job_id = ground.submit(f"{keeps}; {again}; {goes}", image=USER, max_restarts=1)
+    other = "[ $LEARNER_ID = 1 ] || exec sleep 600"
+    keys = {"learners": learners, "settle_seconds": 0.0}
+    job_id = ground.submit(f"{other}; {keeps}; {again}; {goes}", image=USER, max_restarts=1, **keys)
     ground.prints(job_id, "again", attempt=2)
     until(
         lambda: ground.row(job_id).attempt == 2 and ground.row(job_id).state is State.PROCESSING,

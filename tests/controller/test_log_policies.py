@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.controller.test_gates_at_host import first, kill_controller
+from tests.controller.test_restarts_at_host import fails_until, ran
 from tests.controller.test_stop_rules import notes
 from tests.support.real_jobs import Ground
+from workbench.controller.client.connect import ensure_controller, status
 from workbench.controller.decide.log_policies import LogMatch, bar_to_restart, search_outputs
 from workbench.controller.decide.outcome import Outcome
 from workbench.job import Reason, State
@@ -117,6 +121,44 @@ def test_a_job_whose_output_does_not_match_or_matches_a_mere_name_is_started_aga
 
     assert ground.ends(job_id, attempt=2).reason.text == "the command failed with exit code 7: another fault"
     assert notes(ground, job_id) == ["log policy seen: learner 1: begun"] * 2
+
+
+def test_a_job_whose_output_does_not_match_is_started_again_while_no_controller_is_there(
+    ground: Ground, end: Path, order: Path
+) -> None:
+    named = {"name": "seen", "pattern": "^TOKEN [^ ]*$"}
+    hidden = {"pattern": "canary", "action": "cancel_retries"}
+    command = f"echo TOKEN $TOKEN; {fails_until(order, 3)}"
+    keys = {"log_policies": (OOM, named, hidden), "secret_values": {"TOKEN": "canary-7f3"}}
+    job_id = first(ground, end, command, max_restarts=3, **keys)
+    kill_controller(ground)
+    end.touch()
+
+    ran(ground, job_id, 3)
+    assert status(ground.home) is None
+    assert order.read_text().split() == ["1", "2", "3"]
+    ensure_controller(ground.home)
+    assert ground.ends(job_id, 3).state is State.COMPLETED
+    found = notes(ground, job_id)
+    assert len(found) == 2 and len(set(found)) == 1
+    assert found[0].startswith("log policy seen: learner 1: TOKEN ") and "canary" not in found[0]
+
+
+def test_a_job_whose_output_matches_while_no_controller_is_there_is_judged_by_the_next_one(
+    ground: Ground, end: Path, order: Path
+) -> None:
+    command = f"{fails_until(order, 9)} || {{ echo CUDA out of memory; exit 7; }}"
+    job_id = first(ground, end, command, max_restarts=3, log_policies=(OOM,))
+    kill_controller(ground)
+    end.touch()
+    ran(ground, job_id, 1)
+    assert "a log policy may bar the next attempt" in (ground.learner(job_id).path / "guard.log").read_text()
+
+    ensure_controller(ground.home)
+    row = ground.ends(job_id)
+    bar = "the log policy OOM allows no restart, for the line: CUDA out of memory"
+    assert (row.state, row.attempt, row.reason.text.rpartition("; ")[2]) == (State.FAILED, 1, bar)
+    assert order.read_text().split() == ["1"]
 
 
 def test_the_output_of_a_job_that_completes_is_not_looked_at(ground: Ground) -> None:

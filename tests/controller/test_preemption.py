@@ -116,7 +116,7 @@ def test_what_is_preempted_again_and_again_keeps_its_restarts(ground: Ground, or
     assert order.read_text().split() == ["low-1", "low-2", "low-3", "low-4"]
 
 
-def test_a_job_of_several_learners_goes_on_by_its_controller(ground: Ground, order: Path, end: Path) -> None:
+def test_a_job_of_several_learners_goes_on_with_all_of_them(ground: Ground, order: Path, end: Path) -> None:
     low = ground.submit(goes_on(order, "low", end), gpus=1, learners=2, preemptible=True)
     for learner in (1, 2):
         ground.prints(low, "low-1", learner=learner)
@@ -129,6 +129,7 @@ def test_a_job_of_several_learners_goes_on_by_its_controller(ground: Ground, ord
     row = ground.ends(low, 2)
     assert (row.state, row.restarts, row.platform_restarts) == (State.COMPLETED, 0, 0)
     assert order.read_text().split() == ["low-1", "low-1", "urgent", "low-2", "low-2"]
+    assert sum("followed_by" in recorded(ground, low, 1, learner) for learner in (1, 2)) == 1
 
 
 @pytest.mark.parametrize(

@@ -40,18 +40,21 @@ def fails_until(order: Path, attempt: int) -> str:
     return f"n=${{FABRIC_LEARNER%/1}}; n=${{n##*/}}; echo $n | tee -a {order}; [ $n -ge {attempt} ]"
 
 
-def recorded(ground: Ground, job_id: str, attempt: int) -> dict[str, object]:
-    """Return the state of the learner of an attempt; empty before there is one."""
-    file = ground.learner(job_id, attempt).state
+def recorded(ground: Ground, job_id: str, attempt: int, learner: int = 1) -> dict[str, object]:
+    """Return the state of a learner of an attempt; empty before there is one."""
+    file = ground.learner(job_id, attempt, learner).state
     found: dict[str, object] = json.loads(file.read_text()) if file.exists() else {}
     return found
 
 
-def ran(ground: Ground, job_id: str, attempt: int) -> None:
-    """Wait until an attempt is over, by what its agent recorded: no controller says so."""
+def ran(ground: Ground, job_id: str, attempt: int, learner: int = 1) -> None:
+    """Wait until a learner of an attempt is over, by what its agent recorded: no controller says so."""
     until(
-        lambda: recorded(ground, job_id, attempt).get("phase") == "exited",
-        lambda: f"attempt {attempt}: {recorded(ground, job_id, attempt)}, 1: {recorded(ground, job_id, 1)}",
+        lambda: recorded(ground, job_id, attempt, learner).get("phase") == "exited",
+        lambda: (
+            f"attempt {attempt}: {recorded(ground, job_id, attempt, learner)},"
+            f" 1: {recorded(ground, job_id, 1, learner)}"
+        ),
     )
 
 
@@ -355,6 +358,45 @@ def test_an_attempt_whose_python_is_gone_is_left_to_the_controller(
     ran(ground, job_id, 1)
     assert "followed_by" not in recorded(ground, job_id, 1)
     assert "is not there any more" in (ground.learner(job_id).path / "guard.log").read_text()
+
+
+def fails_in(order: Path, learner: int, *, last: int) -> str:
+    """Return a command that notes attempt and learner; in each attempt before the last one of them fails at the end."""
+    numbers = "l=${FABRIC_LEARNER##*/}; n=${FABRIC_LEARNER%/*}; n=${n##*/}"
+    noted = f'{numbers}; echo $n.$l >> {order}; until [ "$(grep -c ^$n {order})" = 3 ]; do nap 0.05; done'
+    return f"{noted}; [ $n -lt {last} ] || exit 0; [ $l = {learner} ] && exit 3; exec sleep 600"
+
+
+def test_several_learners_are_tried_again_together_while_no_controller_is_there(
+    ground: Ground, end: Path, order: Path
+) -> None:
+    job_id = first(ground, end, fails_in(order, 2, last=3), max_restarts=3, learners=3, settle_seconds=5.0)
+    for learner in (2, 3):
+        ground.prints(job_id, "ready", learner=learner)
+    kill_controller(ground)
+    end.touch()
+
+    for learner in (1, 2, 3):
+        ran(ground, job_id, 3, learner)
+    assert status(ground.home) is None
+    noted = order.read_text().split()
+    assert sorted(noted) == sorted(f"{attempt}.{learner}" for attempt in (1, 2, 3) for learner in (1, 2, 3))
+    followed = [
+        [recorded(ground, job_id, attempt, learner).get("followed_by") for learner in (1, 2, 3)]
+        for attempt in (1, 2)
+    ]
+    assert [sum(one is not None for one in each) for each in followed] == [1, 1]
+    ports = {
+        json.loads(ground.learner(job_id, 2, one).launch.read_text())["env"]["MASTER_PORT"]
+        for one in (1, 2, 3)
+    }
+    assert len(ports) == 1
+
+    ensure_controller(ground.home)
+    row = ground.ends(job_id, 3)
+    assert (row.state, row.restarts, row.platform_restarts) == (State.COMPLETED, 2, 0)
+    texts = [one.text for one in transitions(ground.store, job_id) if one.state == State.QUEUED]
+    assert texts[1].startswith("restart 1 of 3 in 1 s, since learner 2: the command failed with exit code 3")
 
 
 def swept_command(order: Path, name: str, attempts: int, start: Path) -> str:

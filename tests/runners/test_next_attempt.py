@@ -13,12 +13,15 @@ import pytest
 from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt
 from runners.container.permissions import relabelled
+from runners.container.plan import labels, network_name
 from runners.container.runner import ContainerRunner
-from runners.interface import HostRestarts
+from runners.interface import HostRestarts, LaunchRequest
+from runners.shared.environment import secrets_stem
 from tests.runners.jobs import Jobs
 from workbench.learner.guard.container_command import command_of
-from workbench.learner.guard.next_attempt import FollowingAttempt, prepare_container
+from workbench.learner.guard.next_attempt import FollowingAttempt, following_attempt, prepare_container
 from workbench.learner.journal.launch_document import LaunchDocument
+from workbench.learner.journal.state import end_of_attempt
 from workbench.learner.platform.errors import Failure
 from workbench.learner.queue.entries import group_mark
 from workbench.paths import Home
@@ -32,11 +35,13 @@ FAILED = {"exit_code": 3, "signal": None, "stopped": ""}
 WHY = {"text": "the command failed with exit code 3", "code": "C201"}
 
 
-def documents(jobs: Jobs, number: int, **options: Any) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+def documents(
+    jobs: Jobs, number: int, learner: int = 1, **options: Any
+) -> tuple[Path, dict[str, Any], dict[str, Any]]:
     """Return the folder of an attempt's learner, its launch document, and that of the next attempt by its plan."""
     request = jobs.plan("python train.py --out $PWD", **options).request
     at = [replace(request, attempt=replace(request.attempt, attempt=one)) for one in (number, number + 1)]
-    plans = [LaunchedAttempt.planned(jobs.runner(), one).plan.learners[0].native for one in at]
+    plans = [LaunchedAttempt.planned(jobs.runner(), one).plan.learners[learner - 1].native for one in at]
     folders = [str(one["folder"]) for one in plans]
     first, second = (
         {**json.loads(json.dumps(one["launch"])), "guard": ["python3", "agent", "guard", folder]}
@@ -60,6 +65,7 @@ def documents(jobs: Jobs, number: int, **options: Any) -> tuple[Path, dict[str, 
         pytest.param(1, {"bind_mounts": (BindMount("/tmp", "in"),)}, id="bind mounts"),
         pytest.param(1, {"evaluation_metrics": EvaluationMetrics(type="auto")}, id="metrics"),
         pytest.param(1, {"recorded": {"umask": "0022", "environment": {"LANG": "C"}}}, id="recorded"),
+        pytest.param(9, {"learners": 2, "learner": 2, "gpus": 1}, id="the second of two learners"),
     ],
 )
 def test_the_next_launch_document_is_the_planned_one(
@@ -105,6 +111,121 @@ def test_the_attempt_after_one_that_was_preempted_is_not_counted(
     assert made["preemption"]["priority"] == 30
 
 
+@pytest.mark.parametrize(
+    ("output", "is_preempted", "expected"),
+    [
+        ("CUDA out of memory", False, True),
+        ("another fault", False, False),
+        ("CUDA out of memory", True, False),
+    ],
+    ids=["a line bars it", "no line does", "who was preempted has not failed"],
+)
+def test_the_output_may_bar_the_attempt_after_one_that_failed(
+    jobs: Jobs, output: str, is_preempted: bool, expected: bool
+) -> None:
+    barred_by = ("out of memory",)
+    job = jobs.plan("true")
+    job = LaunchedAttempt.planned(
+        jobs.runner(), replace(job.request, restarts=replace(RESTARTS, barred_by=barred_by))
+    ).launch()
+    job.until_over()
+    folder = Path(job.plan.learners[0].native["folder"])
+    (folder / "output.log").write_text(f"{output}\n")
+    launch = LaunchDocument(json.loads((folder / "launch.json").read_text()))
+
+    following = FollowingAttempt(str(folder), launch, {}, is_preempted=is_preempted)
+
+    assert following.is_barred is expected
+    assert following.document()["restarts"]["barred_by"] == list(barred_by)
+
+
+def test_all_learners_of_the_next_attempt_are_prepared_and_given_to_the_waiter_at_once(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = jobs.plan("true", learners=2)
+    job = LaunchedAttempt.planned(jobs.runner(), replace(job.request, restarts=RESTARTS)).launch()
+    job.until_over()
+    folders = [Path(one.native["folder"]) for one in job.plan.learners]
+    launch = LaunchDocument(json.loads((folders[1] / "launch.json").read_text()))
+    given: list[Any] = []
+    monkeypatch.setattr("workbench.learner.queue.home_waiter.HomeWaiter.reach", lambda _: None)
+    monkeypatch.setattr(
+        "workbench.learner.queue.home_waiter.HomeWaiter.give", lambda _, *what: given.append(what)
+    )
+
+    following = following_attempt(str(folders[1]), launch, {"TOKEN": "t"}, is_preempted=False)
+    assert following.give_to_waiter()
+
+    ((ticket, secrets),) = given
+    after = [Path(str(folder).replace("attempt-1", "attempt-2")) for folder in folders]
+    assert (ticket["attempt"], secrets) == (2, {"TOKEN": "t"})
+    assert [one["folder"] for one in ticket["learners"]] == [str(folder) for folder in after]
+    attempt = replace(job.request.attempt, attempt=2)
+    assert [one["secrets_stem_name"] for one in ticket["learners"]] == [
+        secrets_stem("", attempt, learner).lstrip("/") for learner in (1, 2)
+    ]
+    written = [json.loads((folder / "launch.json").read_text()) for folder in after]
+    assert [(one["learner"], one["attempt"], one["restarts"]["done"]) for one in written] == [
+        (1, 2, 1),
+        (2, 2, 1),
+    ]
+    assert all(Path(one["env"]["MODEL_DIR"]).is_dir() for one in written)
+
+
+def test_only_one_of_several_learners_begins_the_next_attempt(jobs: Jobs) -> None:
+    job = jobs.plan("true", learners=2)
+    job = LaunchedAttempt.planned(jobs.runner(), replace(job.request, restarts=RESTARTS)).launch()
+    job.until_over()
+    claimed = []
+    for one in job.plan.learners:
+        folder = Path(one.native["folder"])
+        launch = LaunchDocument(json.loads((folder / "launch.json").read_text()))
+        claimed.append(following_attempt(str(folder), launch, {}, is_preempted=False).is_claimed())
+
+    assert claimed == [True, False]
+
+
+FAILS = {"exit_code": 3, "signal": None, "stopped": "", "decided": True, "reason": WHY}
+SETTLES = {"exit_code": None, "signal": 15, "stopped": "settle", "decided": False, "reason": {"code": ""}}
+PREEMPTED = {**SETTLES, "stopped": "preempt", "reason": {"code": "S106"}}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        pytest.param(FAILS, SETTLES, 1, id="one failed, the other was stopped for it"),
+        pytest.param(FAILS, {**SETTLES, "phase": "stopping"}, None, id="the other one is not over"),
+        pytest.param(
+            FAILS, {**SETTLES, "phase": "exited", "complete": None}, 1, id="the other one has exited"
+        ),
+        pytest.param(FAILS, {**SETTLES, "stopped": "halt"}, None, id="a person stopped the other one"),
+        pytest.param({**FAILS, "decided": False}, SETTLES, None, id="nobody has decided"),
+        pytest.param(FAILS, PREEMPTED, 2, id="it failed beside one that was preempted"),
+        pytest.param({**FAILS, "exit_code": 0, "reason": None}, PREEMPTED, 1, id="it completed before that"),
+    ],
+)
+def test_the_end_of_an_attempt_is_that_of_the_learner_which_decided_it(
+    tmp_path: Path, first: dict[str, Any], second: dict[str, Any], expected: int | None
+) -> None:
+    launch = LaunchDocument({"attempt_dir": str(tmp_path), "learners": 2})
+    for number, found in enumerate((first, second), start=1):
+        is_over = {"complete": "phase" not in found, "phase": "stopping", "learner": number}
+        (tmp_path / f"learner-{number}").mkdir()
+        (tmp_path / f"learner-{number}" / "state.json").write_text(json.dumps({**is_over, **found}))
+    decision = {"learner": 1, "failed": first["exit_code"] != 0}
+    (tmp_path / "decision.json").write_text(json.dumps(decision))
+
+    assert end_of_attempt(launch).get("learner") == expected
+
+
+def network_of(request: LaunchRequest, names: list[str]) -> dict[str, Any] | None:
+    """Return the network of an attempt as its last learner's agent sees to it; None for one learner."""
+    if not (name := network_name(request.attempt)):
+        return None
+    marks = labels(request.attempt, 0, request.owner)
+    return {"name": name, "labels": marks, "make": False, "peers": names[:-1]}
+
+
 def container_acts(options: dict[str, Any]) -> list[str]:
     return ["setup", "command"] if "setup" in options else ["command"]
 
@@ -122,6 +243,7 @@ def container_acts(options: dict[str, Any]) -> list[str]:
         pytest.param(1, {"checkpoints": Checkpoints(keep_last=2)}, id="retention"),
         pytest.param(1, {"bind_mounts": (BindMount("/tmp", "in"),)}, id="bind mounts"),
         pytest.param(1, {"evaluation_metrics": EvaluationMetrics(type="auto")}, id="metrics"),
+        pytest.param(9, {"learners": 2}, id="two learners"),
     ],
 )
 @pytest.mark.parametrize("guarded", [False, True], ids=["mounts", "with SELinux"])
@@ -131,8 +253,12 @@ def test_the_next_container_is_the_planned_one(
     runner = ContainerRunner(LocalHost(Home(tmp_path / "o'b" / "my fabric")), home_uuid=jobs.home)
     request = jobs.plan("python train.py --out $PWD", image="an-image", **options).request
     at = [replace(request, attempt=replace(request.attempt, attempt=one)) for one in (number, number + 1)]
-    first, second = (json.loads(json.dumps(runner.plan(one).learners[0].native)) for one in at)
-    names = [runner.plan(one).learners[0].name for one in at]
+    plans = [runner.plan(one).learners for one in at]
+    first, second = (json.loads(json.dumps(plan[-1].native)) for plan in plans)
+    names = [plan[-1].name for plan in plans]
+    networks = [
+        network_of(one, [learner.name for learner in plan]) for one, plan in zip(at, plans, strict=True)
+    ]
     if guarded:
         for one in (first, second):
             host = one["container"]["HostConfig"]
@@ -147,7 +273,7 @@ def test_the_next_container_is_the_planned_one(
             "name": names[0],
             "engine": "/run/docker.sock",
             "acts": acts,
-            "create": {"document": first["container"], "is_after": True, "network": None},
+            "create": {"document": first["container"], "is_after": True, "network": networks[0]},
         },
         "folders": [f"{folder}/inside"],
         "pipes": [f"{folder}/inside/exit.command"],
@@ -167,7 +293,7 @@ def test_the_next_container_is_the_planned_one(
             "name": names[1],
             "engine": "/run/docker.sock",
             "acts": acts,
-            "create": {"document": second["container"], "is_after": False, "network": None},
+            "create": {"document": second["container"], "is_after": False, "network": networks[1]},
         },
         "folders": [f"{after}/inside"],
         "pipes": [f"{after}/inside/exit.command"],

@@ -7,6 +7,7 @@ runners promise; ``tests.simulation.test_contract`` runs one script against it a
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -157,6 +158,8 @@ class Learner:
     limit: SweepLimit | None = None
     """How many of its sweep may run at once then."""
     followed_by: Followed | None = None
+    is_complete: bool = False
+    """Whether nothing but the record of its exit is left; the last one has the next attempt begun."""
     output: bytearray = field(default_factory=bytearray)
     index: bytearray = field(default_factory=bytearray)
     records: bytearray = field(default_factory=bytearray)
@@ -419,8 +422,8 @@ class SimulatedTarget:
             tuple(f"/job/attempt-{attempt.attempt}/learner-{one + 1}" for one in range(attempt.learners)),
         )
         records = self._records_of(attempt)
-        while len(records) == 1:
-            following = waiter_gates.following_attempt(predecessor, records[0])
+        while True:
+            following = waiter_gates.following_attempt(predecessor, records)
             if following is None:
                 break
             predecessor = following
@@ -573,7 +576,7 @@ class SimulatedTarget:
         self.tell()
 
     def _record_end(self, one: Learner, why: Reason | None) -> None:
-        one.reason = why
+        one.reason, one.is_complete = why, True
         if self._is_followed(one):
             self._name_next(one)
         else:
@@ -591,12 +594,38 @@ class SimulatedTarget:
 
     def _is_followed(self, one: Learner) -> bool:
         """Say whether its agent has the waiter begin the next attempt."""
-        found = {"exit_code": one.exit_code, "signal": one.signal, "stopped": one.stopped}
-        launch = LaunchDocument({"restarts": one.restarts and asdict(one.restarts)})
-        has_failed = one.exit_code != 0 or one.signal is not None or one.stopped == PREEMPT
-        if one.restarts is None or one.asked or one.is_hidden or not one.ended_by_itself:
+        end = self._end_of_attempt(one)
+        if one.restarts is None or one.asked or one.is_hidden or end is None or not end.ended_by_itself:
+            return False
+        found = {"exit_code": end.exit_code, "signal": end.signal, "stopped": end.stopped}
+        launch = LaunchDocument({"restarts": asdict(one.restarts)})
+        has_failed = end.exit_code != 0 or end.signal is not None or end.stopped == PREEMPT
+        if end.stopped != PREEMPT and any(
+            re.search(each.encode(), other.output, re.MULTILINE)
+            for each in one.restarts.barred_by
+            for other in self._attempt_of(one)
+        ):
             return False
         return launch.is_followed(found, {"code": "C201"} if has_failed else None)
+
+    def _attempt_of(self, one: Learner) -> list[Learner]:
+        refs = (replace(one.ref, learner=number) for number in range(1, one.spec.learners + 1))
+        return [self.learners[ref] for ref in refs if ref in self.learners]
+
+    def _end_of_attempt(self, one: Learner) -> Learner | None:
+        """Return the learner whose end is the attempt's, once all are over; None where agents do not say."""
+        if one.spec.learners == 1:
+            return one
+        learners = self._attempt_of(one)
+        if len(learners) < one.spec.learners or not all(each.is_complete for each in learners):
+            return None
+        if any(each.stopped in ("halt", "kill") or each.is_hidden for each in learners):
+            return None
+        # It decides only now that it is over, if no other has.
+        deciding = next((each for each in learners if each.decided), one)
+        preempted = next((each for each in learners if each.stopped == PREEMPT), None)
+        has_failed = deciding.exit_code != 0 or deciding.signal is not None or deciding.stopped == PREEMPT
+        return deciding if preempted is None or not has_failed else preempted
 
     def _name_next(self, one: Learner) -> None:
         """Write down which attempt follows one that has failed; what comes then may not happen any more."""
@@ -622,13 +651,14 @@ class SimulatedTarget:
         elif self.world.chance.goes_wrong("learner", "its agent dies before the next attempt waits"):
             self._exit(one)  # the agent that takes over records the end
         else:
-            ref = LearnerRef(one.ref.home, one.ref.job_id, followed.attempt, one.ref.learner)
-            self.restarts_within[ref.job_id] = self.scheduler.now + followed.delay_seconds
+            numbers = range(1, one.spec.learners + 1)
+            refs = [replace(one.ref, attempt=followed.attempt, learner=number) for number in numbers]
+            self.restarts_within[one.ref.job_id] = self.scheduler.now + followed.delay_seconds
             delay = min(2 * followed.delay_seconds, 60.0)
-            counted = HostRestarts(one.restarts.done + 1, one.restarts.allowed, delay)
+            counted = replace(one.restarts, done=one.restarts.done + 1, delay_seconds=delay)
             after = one.restarts if one.stopped == PREEMPT else counted
             gates = HostGates(begin_us=followed.begin_us, limit=one.limit)
-            self.hand_over([ref], one.spec, gates, after)
+            self.hand_over(refs, one.spec, gates, after)
             # A stop that comes before its end is recorded is its controller's to pass on.
             self._later(
                 one, self.world.chance.between("how long an end takes", 0.0, 0.5), partial(self._exit, one)

@@ -17,6 +17,7 @@ The contract with the rest of fabric is files in the learner's folder (``workben
      "slots": ["GPU-..."], "usage_seconds": 2.0,
      "attempt_dir": ".../attempt-1", "log_dir": ".../job/logs", "log_dir_shared": true,
      "restarts": {"done": 0, "allowed": 2, "delay_seconds": 1.0, "ticket": {...}, "code_hash": ..., "archive": ...,
+                  "barred_by": ["CUDA out of memory"],   # expressions that no line of its output may match, if any
                   "links": [...], "folders": [...],
                   "container": {...}},   # of one alone; restarts only where the host begins the next attempt itself
      "stop_when": [{"metric": "loss", "above": 10, "after": 100, "goal": "minimize", "then": "kill"}],
@@ -36,6 +37,7 @@ The contract with the rest of fabric is files in the learner's folder (``workben
      "stall": "",                    # why output waits (disk full)
      "stop_rules": true,             # where the agent stops the job by the rules of its launch document
      "output_saved": true,           # once all output is saved and the results are being stored
+     "complete": true,               # of several learners, once nothing but the record of its exit is left
      "followed_by": {"attempt": 2, "begin_us": ..., "delay_seconds": 1.0},   # where the host begins the next attempt
      "waiting": true,                # "starting" alone: pid is the host's waiter, which starts it at its turn
      "laptop": "" }                  # with "waiting": the machine that gave it to the host
@@ -58,7 +60,7 @@ where it can (``stop.json.spare``, ``stop.json.old`` for a second request, ``dec
 ``../decision.json``: ``{"learner": 2, "exit_code": 0, "signal": null, "time_us": ..., "failed": false}``, made once
 (link, or a rename under a lock) by the agent whose learner decided by ``ends_when`` or failed first; the others' guards
 see it, wait ``settle_seconds`` after a success (not at all after a failure) and stop their learner without blame
-(``stopped: settle``).
+(``stopped: settle``). ``../next.claim`` is made once, too, by the agent that has the host begin the next attempt.
 
 ``output.log`` and ``output.idx``: bytes exactly as printed; the index is a 24-byte header (``b"FABRIDX1"``, u64
 start time in microseconds, u64 zero) and 24-byte entries ``<QQQ`` (end offset, UTC microseconds, newlines so far),

@@ -9,12 +9,8 @@ from typing import Final
 
 from workbench.errors import PatternTooSlow, UsageError
 from workbench.expression import TypedExpression
+from workbench.learner.journal.output_search import matching_lines, without_anything_first
 
-BLOCK: Final = 1 << 20
-"""Read at once. Lines that are longer are taken whole all the same."""
-
-_ANYTHING_FIRST: Final = re.compile(r"\A(?:\.\*(?![*+?{]))+(?=.)")
-"""What a search need not look for: with it a line is gone through once more for each of its characters."""
 _LONG_WORD: Final = 12
 """From here on looking for a word takes larger steps than the regular expression does."""
 _HIGHLIGHT_SECONDS: Final = 0.02
@@ -49,7 +45,7 @@ class Pattern:
             else b""
         )
         if not literal:
-            text = _ANYTHING_FIRST.sub("", text)
+            text = without_anything_first(text)
         flags = re.MULTILINE | (re.IGNORECASE if folded else 0)
         try:
             # Letters beyond ASCII have a case only in text: such a pattern is matched line by line there.
@@ -80,24 +76,13 @@ class Pattern:
         return self._regex.search(block, 0, end) is not None
 
     def spans(self, block: bytes, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
-        """Yield begin and end, without the newline, of each line that matches, from ``start`` to ``end``.
+        """Iterate over begin and end, without the newline, of each line that matches, from ``start`` to ``end``.
 
         Both are where lines begin, or the ends of the block.
         """
         length = len(block) if end is None else end
-        find = self._finder(block, length)
-        position = start
-        while position < length:
-            hit = find(position)
-            if hit < 0 or hit >= length:
-                return
-            begin = block.rfind(b"\n", position, hit) + 1 or position
-            stop = block.find(b"\n", hit, length)
-            stop = length if stop < 0 else stop
-            # A match may reach over the end of its line; then the line has to match by itself.
-            if self._word or self.matches(block[begin:stop]):
-                yield begin, stop
-            position = stop + 1
+        is_match = None if self._word else self.matches
+        return matching_lines(block, self._finder(block, length), is_match, start, length)
 
     def last_span(self, block: bytes) -> tuple[int, int] | None:
         """Return the last line of a block that matches."""
@@ -159,32 +144,6 @@ def select(
         last = min(stop + 1, end)
     kept.append(block[first:last])
     return b"".join(kept)
-
-
-def whole_blocks(
-    read: Callable[[int, int], bytes], start: int, *, size: int = BLOCK
-) -> Iterator[tuple[int, bytes]]:
-    """Yield offset and bytes of blocks of whole lines, up to the end; the last line may lack its newline.
-
-    Args:
-        read: Gives at most so many bytes from an offset on, none at the end.
-        start: Where a line begins.
-        size: How much is read at once.
-    """
-    offset, pieces = start, list[bytes]()
-    position = start
-    while data := read(position, size):
-        position += len(data)
-        cut = data.rfind(b"\n") + 1
-        if not cut:
-            pieces.append(data)  # a line longer than a block
-            continue
-        block = b"".join((*pieces, data[:cut]))
-        yield offset, block
-        offset += len(block)
-        pieces = [data[cut:]] if cut < len(data) else []
-    if pieces:
-        yield offset, b"".join(pieces)
 
 
 def _beyond(text: str, folded: bool) -> bool:

@@ -761,6 +761,18 @@ def test_an_attempt_that_its_host_has_followed_by_another_fails_and_hands_on_to_
     assert finish.restart.text == "restart 1 of 2 in 1 s, since the command ended with exit code 3"
 
 
+def test_the_next_attempt_of_several_learners_is_named_by_the_last_of_them() -> None:
+    failed = exited(1, 3, ended_us=1, decided=True)
+    settled = exited(2, stopped="settle", ended_us=2, followed_by=FOLLOWED)
+    job = view(statuses=those(failed, settled), drained=True, max_restarts=2, learners=2)
+
+    finish = finish_of(decide(job))
+
+    assert finish.followed == FOLLOWED
+    assert finish.restart is not None
+    assert finish.restart.text == "restart 1 of 2 in 1 s, since learner 1: the command ended with exit code 3"
+
+
 def test_no_attempt_follows_beyond_the_restarts_that_there_may_be() -> None:
     """The state may have been written by the job itself."""
     failed = exited(1, 3, followed_by=FOLLOWED)

@@ -81,7 +81,7 @@ def test_who_was_preempted_begins_again_at_once_and_is_not_counted() -> None:
         pytest.param({"gpus": 1}, (0, 0), id="a policy may preempt it"),
         pytest.param({"gpus": 1, "ports": (80,)}, None, id="no policy preempts what serves"),
         pytest.param({"gpus": 1, "ports": (80,), "preemptible": True}, (0, 0), id="it agrees"),
-        pytest.param({"gpus": 1, "learners": 2, "preemptible": True}, None, id="several learners"),
+        pytest.param({"max_restarts": 1, "learners": 2}, (0, 1), id="several learners"),
     ],
 )
 def test_a_host_begins_the_next_attempt_of_what_may_fail_or_be_preempted(
@@ -89,6 +89,14 @@ def test_a_host_begins_the_next_attempt_of_what_may_fail_or_be_preempted(
 ) -> None:
     found = at_host(spec(**keys), restarts=0, draw=0.5)
     assert (None if found is None else (found.done, found.allowed)) == expected
+
+
+def test_a_host_begins_none_after_an_output_in_which_a_policy_with_an_action_matches() -> None:
+    oom = {"pattern": "out of memory", "action": "cancel_retries"}
+    ecc = {"pattern": "ECC", "action": "exclude_node"}
+    found = at_host(spec(max_restarts=1, log_policies=(oom, {"pattern": "named"}, ecc)), restarts=0, draw=0.5)
+
+    assert found is not None and found.barred_by == ("out of memory", "ECC")
 
 
 def test_what_trying_again_cannot_mend_is_not_tried() -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from runners.interface import HostWait
-from tests.quick.controller.values import HOME, LOCAL, learner, lost, row, spec, those
+from runners.interface import HostWait, LearnerStatus
+from tests.quick.controller.values import HOME, LOCAL, exited, learner, lost, row, spec, those
 from workbench.controller.decide.model import BackendTrouble, Operation, SetReason, StartLaunch, Stop
 from workbench.controller.decide.reconcile import decide
 from workbench.controller.loop.job_state import REFUSED_TRIES, TrackedJob
@@ -85,6 +85,26 @@ def test_a_job_that_its_host_starts_no_more_is_another_laptops_to_give_again_whe
     tracked.observed([learner(1, LearnerPhase.STARTING, waits=True)], whole=False)
     assert tracked.trouble is None
     assert decide(tracked.snapshot(0.0)).actions != actions
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        pytest.param((exited(1, 3, decided=True), exited(2, stopped="settle")), True, id="one has failed"),
+        pytest.param((exited(1, 3, decided=True),), False, id="the other one is not over"),
+        pytest.param((exited(1, 0, decided=True), exited(2, stopped="settle")), False, id="it has completed"),
+        pytest.param((exited(1, 3, stopped="halt"), exited(2, stopped="halt")), False, id="it was halted"),
+    ],
+)
+def test_an_end_on_record_that_the_host_may_have_followed_waits_for_what_the_host_says(
+    ends: tuple[LearnerStatus, ...], expected: bool
+) -> None:
+    tracked = TrackedJob.load(row(State.PROCESSING, learners=2), spec(learners=2, max_restarts=1), HOME)
+    tracked.statuses = those(*ends)
+    assert tracked.snapshot(0.0).may_be_followed is expected
+
+    tracked.is_observed = True
+    assert not tracked.snapshot(0.0).may_be_followed
 
 
 def ahead(*, begun: bool) -> TrackedJob:

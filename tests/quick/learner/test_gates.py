@@ -334,6 +334,22 @@ def test_the_last_attempt_that_a_host_has_begun_by_itself_lets_go(tmp_path: Path
     assert opened.closed_by(gates, GateReader()) == []
 
 
+def test_one_of_several_learners_says_which_attempt_follows(tmp_path: Path) -> None:
+    learners = [tmp_path / "attempt-1" / f"learner-{number}" for number in (1, 2)]
+    for folder, state in zip(learners, (over(None, signal=15, stopped="settle"), followed(2)), strict=True):
+        folder.mkdir(parents=True)
+        (folder / "state.json").write_text(json.dumps(state))
+    predecessor = before(*map(str, learners), restarts_left=2)
+
+    ((_, last),) = GateReader().closed([predecessor])
+
+    assert (last.attempt, last.restarts_left) == (2, 1)
+    assert last.folders == tuple(str(tmp_path / "attempt-2" / f"learner-{number}") for number in (1, 2))
+    (learners[0] / "state.json").write_text(json.dumps(over(phase="stopping")))
+    ((_, last),) = GateReader().closed([predecessor])
+    assert last.attempt == 1, "one of its learners has not ended"
+
+
 def test_an_attempt_that_was_preempted_costs_no_restart(tmp_path: Path) -> None:
     preempted = {**followed(2), "stopped": "preempt"}
 

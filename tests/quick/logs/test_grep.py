@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.gate.lanes import examples
 from workbench.errors import PatternTooSlow, UsageError
-from workbench.logs.grep import Pattern, select, whole_blocks
+from workbench.learner.journal.output_search import whole_blocks
+from workbench.logs.grep import Pattern, select
 from workbench.store.db.errors import store_failure
 
 PATTERNS = [

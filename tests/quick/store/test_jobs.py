@@ -358,7 +358,7 @@ def test_an_attempt_that_its_host_has_begun_waits_there_from_the_end_of_the_one_
     store: Store, intent: Intent
 ) -> None:
     """All of that is one line of the history: who is killed after a line loses none of it."""
-    row = add_job(store, "a")
+    row = add_job(store, "a", learners=2)
     run_to(store, row.id, State.PENDING, State.PROCESSING, State.STORING)
     if intent is not Intent.NONE:
         set_intent(store, row.id, intent)
@@ -371,5 +371,7 @@ def test_an_attempt_that_its_host_has_begun_waits_there_from_the_end_of_the_one_
     after = job(store, row.id)
     assert after is not None
     assert (after.attempt, after.state, after.intent, after.next_try_us) == (2, State.QUEUED, intent, 99)
-    (learner,) = learners(store, row.id, 2)
-    assert (learner.learner, learner.phase, learner.reason) == (1, LearnerPhase.STARTING, None)
+    waiting = learners(store, row.id, 2)
+    assert [(one.learner, one.phase, one.reason) for one in waiting] == [
+        (number, LearnerPhase.STARTING, None) for number in (1, 2)
+    ]

@@ -8,14 +8,12 @@ from typing import Any, Final
 from workbench.controller.decide.outcome import Outcome
 from workbench.errors import FabricError
 from workbench.job import PREEMPTED, FaultOwner
-from workbench.logs.grep import Pattern, whole_blocks
+from workbench.learner.journal.output_search import SEARCHED_BYTES, whole_blocks
+from workbench.logs.grep import Pattern
 from workbench.values import dataclass
 
 LINE_LONGEST: Final = 200
 """Characters of a line that a reason and the history show."""
-
-SEARCHED_BYTES: Final = 256 << 20
-"""How much of the end of a learner's output is searched."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -368,13 +368,14 @@ def _clean_up(job: JobSnapshot) -> Decision:
 
 def _followed(job: JobSnapshot) -> Followed | None:
     """Return the next attempt, where the host of a job has begun it: what is asked of the job concerns that one."""
-    if len(job.statuses) != 1:
+    if any(map(is_alive, job.statuses.values())):
         return None
-    learner = next(iter(job.statuses.values()))
-    followed = None if is_alive(learner) else learner.followed_by
+    # The agent of the last one has begun it.
+    found = (one.followed_by for one in job.statuses.values() if one.followed_by is not None)
+    followed = next(found, None)
     if followed is None or followed.attempt != job.attempt + 1:
         return None
-    is_allowed = job.restarts < job.spec.max_restarts or job.is_watched or learner.stopped == PREEMPT
+    is_allowed = job.restarts < job.spec.max_restarts or job.is_watched or _is_preempted(job)
     return followed if is_allowed else None
 
 

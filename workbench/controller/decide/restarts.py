@@ -48,14 +48,15 @@ def at_host(spec: JobSpec, *, restarts: int, draw: float) -> HostRestarts | None
 
     Where no restart is left one still follows an attempt that was preempted.
 
-    Left to the controller are jobs of several learners, whose ends it compares, and those whose output decides about a
-    restart.
+    Where a line of its output may bar a restart the host leaves that to the controller, which says why.
     """
-    if spec.learners > 1 or spec.log_policies or spec.env.get(CONFIG_VARIABLE):
+    if spec.env.get(CONFIG_VARIABLE):
         return None
     if restarts >= spec.max_restarts and not may_be_preempted(spec):
         return None
-    return HostRestarts(restarts, spec.max_restarts, backoff_seconds(restarts, draw))
+    # No host has another machine, which one that is excluded would leave.
+    barred_by = tuple(policy["pattern"] for policy in spec.log_policies if policy.get("action"))
+    return HostRestarts(restarts, spec.max_restarts, backoff_seconds(restarts, draw), barred_by)
 
 
 def begun_at_host(

@@ -14,6 +14,7 @@ from workbench.controller.decide.errors import EXHAUSTED
 from workbench.controller.decide.log_policies import LogMatch
 from workbench.controller.decide.model import BackendTrouble, JobSnapshot, Operation, Preparing, StopSent
 from workbench.controller.decide.observations import absent, lost, merge, row_of, status_of
+from workbench.controller.decide.outcome import decider
 from workbench.controller.decide.reconcile import is_alive, is_decided, never_began
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, at_host, backoff_seconds
 from workbench.controller.decide.scheduler import AT_ITS_HOST, LinedUpJob, QueueVerdict, SlotRequest
@@ -223,16 +224,17 @@ class TrackedJob:
     def _may_be_followed(self) -> bool:
         """Say whether the end that is on record may lack that the host has begun the next attempt."""
         ended = [one for one in self.statuses.values() if one.phase is LearnerPhase.EXITED]
-        if len(ended) != 1 or self.spec.learners != 1:
+        one = decider(ended, ends_when=self.spec.ends_when, intent=Intent.NONE)
+        if len(ended) != self.spec.learners or one is None:
             return False
-        one = ended[0]
         code = "" if one.reason is None else one.reason.code
-        if one.stopped != PREEMPT and not has_failed_by_itself(one.exit_code, one.signal, one.stopped, code):
+        is_preempted = any(each.stopped == PREEMPT for each in ended)
+        if not is_preempted and not has_failed_by_itself(one.exit_code, one.signal, one.stopped, code):
             return False
         if self._is_watched:
             return True
         restarts = self.restarts_at_host()
-        return restarts is not None and (one.stopped == PREEMPT or restarts.done < restarts.allowed)
+        return restarts is not None and (is_preempted or restarts.done < restarts.allowed)
 
     def restarts_at(self, time_us: int, within: float) -> None:
         """Note when the host begins the attempt, which follows one that failed there; it can be asked to begin now.

@@ -574,12 +574,26 @@ class Guard:
         """
         document = self._state.document
         try:
-            if self._is_removed or not self._launch.is_followed(document, why) or state.is_stop(self._folder):
+            if self._is_removed or state.is_stop(self._folder):
                 return
-            from workbench.learner.guard.next_attempt import FollowingAttempt
+            found, failure = document, why
+            if self._launch.learners > 1:
+                found = self._end_of_attempt(why)
+                failure = found.get("reason")
+            if not self._launch.is_followed(found, failure):
+                return
+            from workbench.learner.guard.next_attempt import following_attempt
 
-            is_preempted = document["stopped"] == PREEMPT
-            following = FollowingAttempt(self._folder, self._launch, self._secrets, is_preempted=is_preempted)
+            is_preempted = found["stopped"] == PREEMPT
+            following = following_attempt(
+                self._folder, self._launch, self._secrets, is_preempted=is_preempted
+            )
+            if following.is_barred:
+                sys.stderr.write("a log policy may bar the next attempt: it is not begun from here\n")
+                sys.stderr.flush()
+                return
+            if not following.is_claimed():
+                return
             document.update(reason=why, followed_by=following.followed_by)
             if self._state.write(durable=True) and following.give_to_waiter():
                 return
@@ -589,6 +603,14 @@ class Guard:
             sys.stderr.write("the next attempt is not begun from here: %r\n" % error)
             sys.stderr.flush()
         document.pop("followed_by", None)
+
+    def _end_of_attempt(self, why: dict[str, Any] | None) -> dict[str, Any]:
+        """Say that nothing but the record of this learner's exit is left; return the state that is the attempt's end.
+
+        It is empty as long as another learner is not so far: the last one begins the next attempt.
+        """
+        self._state.update(reason=why, complete=True)
+        return state.end_of_attempt(self._launch) if self._state.written else {}
 
     def _save_again(self) -> None:
         """Have a scribe look whether the file system kept all of the output."""

@@ -18,7 +18,10 @@ from workbench.learner.guard.container_creation import LABEL_ATTEMPT
 from workbench.learner.host.code_store import copy_code
 from workbench.learner.host.unpack import unpack
 from workbench.learner.journal import state
+from workbench.learner.journal.launch_document import read
+from workbench.learner.journal.output_search import is_free_of
 from workbench.learner.platform import system
+from workbench.learner.platform.engine_client import EngineRefused, ask
 from workbench.learner.platform.errors import Failure, of_os_error
 from workbench.learner.platform.files import make_folders, make_pipes, open_to_all, touch, write_files
 from workbench.learner.queue.allocation import CHOSEN
@@ -38,8 +41,14 @@ little then."""
 LONGEST_DELAY_SECONDS = 60.0
 """The longest back-off before the next attempt."""
 
+CLAIM = "next.claim"
+"""In an attempt's folder: made by the agent of that of several learners which begins the next attempt."""
+
 _OF_THIS_ATTEMPT = ("FABRIC_GUARD", state.LOCK_VARIABLE)
 """Variables of an agent that the agents of other attempts do not get from it."""
+
+_ENGINE_SECONDS = 5.0
+"""How long an engine has to remove a network."""
 
 _NAMED_BY_ATTEMPT = ("LEARNER_NAME_PREFIX", "MASTER_ADDR")
 """Variables of a command that hold the names of the attempt's learners."""
@@ -54,10 +63,17 @@ class FollowingAttempt:
         secrets: the content of its file of secrets.
         is_preempted: whether it ended for a job of a higher priority: the next one is not counted, and waits no time
             unless this one has hardly run.
+        others: the same of the attempt's other learners.
     """
 
     def __init__(
-        self, folder: str, launch: LaunchDocument, secrets: Mapping[str, str], *, is_preempted: bool = False
+        self,
+        folder: str,
+        launch: LaunchDocument,
+        secrets: Mapping[str, str],
+        *,
+        is_preempted: bool = False,
+        others: Sequence[FollowingAttempt] = (),
     ) -> None:
         self._folder = folder
         self._launch = launch
@@ -73,6 +89,35 @@ class FollowingAttempt:
         self._delay_seconds = float(self._restarts["delay_seconds"]) if waits else 0.0
         self._begin_us = system.now_us() + int(self._delay_seconds * 1e6)
         self._names = launch.env["LEARNER_NAME_PREFIX"]
+        self._learners = sorted([self, *others], key=lambda one: one._launch.learner)
+        for one in others:
+            one._delay_seconds = self._delay_seconds
+
+    def is_claimed(self) -> bool:
+        """Take it upon this learner's agent; return False where that of another learner has done so.
+
+        Two may see at once that all learners are over. Whoever dies with it leaves the attempt to the controller.
+        """
+        if len(self._learners) == 1:
+            return True
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            os.close(os.open(os.path.join(self._attempt_dir, CLAIM), flags, 0o600))
+        except FileExistsError:
+            return False
+        return True
+
+    @property
+    def is_barred(self) -> bool:
+        """Whether the output has a line for which no other attempt may follow, or may have one; the controller says it.
+
+        Who was preempted has not failed.
+        """
+        expressions = self._restarts.get("barred_by") or ()
+        if self._is_preempted or not expressions:
+            return False
+        paths = [os.path.join(one._folder, "output.log") for one in self._learners]
+        return not all(is_free_of(path, expressions) for path in paths)
 
     @property
     def followed_by(self) -> dict[str, float]:
@@ -88,10 +133,11 @@ class FollowingAttempt:
         try:
             waiter = self._waiter()
             waiter.reach()
-            document = self._prepare()
+            for one in self._learners:
+                one._prepare()
             if state.is_stop(self._folder):
                 return False
-            waiter.give(self._ticket(document), self._secrets)
+            waiter.give(self._ticket(), self._secrets)
         except (Failure, OSError, KeyError, TypeError, ValueError) as error:
             failure = of_os_error(error) if isinstance(error, OSError) else error
             text = failure.message if isinstance(failure, Failure) else repr(failure)
@@ -100,14 +146,19 @@ class FollowingAttempt:
             if not (isinstance(failure, Failure) and failure.kind == UNANSWERED):
                 return False
         # From here on the waiter has it, or may have it: nothing that fails takes that back.
+        if self._container is not None:
+            remove_network(self._container["config"])
         self._pass_stop_on()
         return True
 
     def _pass_stop_on(self) -> None:
         """Ask the next attempt to stop where this one was asked to meanwhile: nobody else may do so for long."""
         if state.is_stop(self._folder):
-            with contextlib.suppress(OSError):  # a folder that takes nothing: the controller asks it again
-                state.ask_to_stop(self._moved(self._folder), state.read_stop(self._folder))
+            for one in self._learners:
+                with contextlib.suppress(
+                    OSError
+                ):  # a folder that takes nothing: the controller asks it again
+                    state.ask_to_stop(self._moved(one._folder), state.read_stop(self._folder))
             poke(self._launch.home)
 
     def _waiter(self) -> HomeWaiter:
@@ -118,8 +169,8 @@ class FollowingAttempt:
         environment = {key: value for key, value in self._environment.items() if key != "FABRIC_ENVIRONMENT"}
         return HomeWaiter(self._launch.home, home_dir, argv, environment, leases_folder)
 
-    def _prepare(self) -> dict[str, Any]:
-        """Make the folders of the next attempt and what lies in them; return its launch document.
+    def _prepare(self) -> None:
+        """Make the folders of a learner of the next attempt and what lies in them.
 
         Raises:
             Failure: something of it is not here any more, or somebody else has begun that attempt.
@@ -150,7 +201,6 @@ class FollowingAttempt:
             write_files(files)
         finally:
             os.close(lock)
-        return document
 
     def _check_environment(self) -> None:
         """See that what the command starts with is there.
@@ -202,16 +252,18 @@ class FollowingAttempt:
             moved.update(following.commands(moved["guard"], self._moved(self._folder)))
         return {**moved, "attempt": self._number, "slots": [], "secrets_file": None, "restarts": restarts}
 
-    def _ticket(self, document: Mapping[str, Any]) -> dict[str, Any]:
+    def _ticket(self) -> dict[str, Any]:
         """Return the ticket of the next attempt, from what that of the launch would have been."""
         ticket: dict[str, Any] = dict(self._restarts["ticket"])
-        names = document["env"]["LEARNER_NAME_PREFIX"]
-        stem = "%s.%s-%d" % (self._launch.home, names, self._launch.learner - 1)
-        learner = {
-            "learner": self._launch.learner,
-            "folder": self._moved(self._folder),
-            "secrets_stem_name": stem,
-        }
+        names = self._name(self._names)
+        learners = [
+            {
+                "learner": one._launch.learner,
+                "folder": self._moved(one._folder),
+                "secrets_stem_name": "%s.%s-%d" % (self._launch.home, names, one._launch.learner - 1),
+            }
+            for one in self._learners
+        ]
         return {
             **ticket,
             "attempt": self._number,
@@ -219,7 +271,7 @@ class FollowingAttempt:
             "begin_us": self._begin_us,
             "longest_seconds": self._delay_seconds,
             "environment": self._environment,
-            "learners": [learner],
+            "learners": learners,
         }
 
     def _variable(self, variable: str, value: str) -> str:
@@ -251,6 +303,21 @@ class FollowingAttempt:
         return parts[0] + "".join(
             (after if part[:1] in ("", "/", ":") else self._attempt_dir) + part for part in parts[1:]
         )
+
+
+def following_attempt(
+    folder: str, launch: LaunchDocument, secrets: Mapping[str, str], *, is_preempted: bool
+) -> FollowingAttempt:
+    """Return the attempt after one all of whose learners are over; the arguments are those of its last one.
+
+    Raises:
+        OSError: the launch document of another learner cannot be read.
+        ValueError: it is not what one should be.
+    """
+    numbers = [number for number in range(1, launch.learners + 1) if number != launch.learner]
+    folders = [state.learner_folder(launch, number) for number in numbers]
+    others = [FollowingAttempt(one, read(one), secrets, is_preempted=is_preempted) for one in folders]
+    return FollowingAttempt(folder, launch, secrets, is_preempted=is_preempted, others=others)
 
 
 def _ran_seconds(folder: str) -> float:
@@ -310,8 +377,17 @@ class NextContainer:
         document["Hostname"] = config["name"]
         document["Env"] = [self._entry(entry) for entry in document["Env"]]
         document["Labels"] = {**planned["Labels"], LABEL_ATTEMPT: str(self._number)}
-        hosts = planned["HostConfig"].get("ExtraHosts") or ()
-        document["HostConfig"]["ExtraHosts"] = [self._name(entry) for entry in hosts]
+        host = document["HostConfig"]
+        if "ExtraHosts" in host:
+            host["ExtraHosts"] = [self._name(entry) for entry in planned["HostConfig"]["ExtraHosts"]]
+        if network := config["create"]["network"]:
+            network["name"] = self._name(network["name"])
+            network["peers"] = [self._name(peer) for peer in network["peers"]]
+            network["labels"] = {**network["labels"], LABEL_ATTEMPT: str(self._number)}
+            host["NetworkMode"] = self._name(host["NetworkMode"])
+            endpoints = document["NetworkingConfig"]["EndpointsConfig"]
+            aliases = [self._name(alias) for one in endpoints.values() for alias in one["Aliases"]]
+            document["NetworkingConfig"] = {"EndpointsConfig": {network["name"]: {"Aliases": aliases}}}
         return found
 
     def commands(self, guard: Sequence[str], folder: str) -> dict[str, str]:
@@ -321,6 +397,16 @@ class NextContainer:
     def _entry(self, entry: str) -> str:
         name, equals, value = entry.partition("=")
         return name + equals + self._variable(name, value)
+
+
+def remove_network(config: Mapping[str, Any]) -> None:
+    """Remove the network of an attempt whose containers have ended: an engine has addresses for some thirty.
+
+    What the engine keeps of it, or does not answer to, the controller removes.
+    """
+    if network := config["create"]["network"]:
+        with contextlib.suppress(OSError, EngineRefused):
+            ask(config["engine"], "DELETE", "networks/%s" % network["name"], timeout_seconds=_ENGINE_SECONDS)
 
 
 def prepare_container(container: Mapping[str, Any], folder: str) -> None:

@@ -85,17 +85,17 @@ class LaunchDocument:
         return "%s/%s/%d/%d" % (self.home, self.job, self.attempt, self.learner)
 
     def is_followed(self, found: Mapping[str, Any], why: Mapping[str, Any] | None) -> bool:
-        """Say whether another attempt follows the learner's end that is the host's to begin.
+        """Say whether another attempt follows this end that is the host's to begin.
 
         Faults of the platform have restarts of their own, which the controller counts. Who was stopped stays so, unless
         it was preempted.
 
         Args:
-            found: the learner's state.
+            found: the learner's state; of several that of the one whose end is the attempt's.
             why: why it failed; None where it did not.
         """
         restarts = self.restarts
-        if not restarts or why is None or self.learners != 1:
+        if not restarts or why is None:
             return False
         stopped, code = found.get("stopped"), str(why.get("code") or "")
         if stopped == PREEMPT:

@@ -13,6 +13,7 @@ import json
 import os
 import time
 
+from workbench.learner.journal.launch_document import PREEMPT
 from workbench.learner.platform import system
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
@@ -481,6 +482,23 @@ def decides(launch: LaunchDocument) -> bool:
             exited = found.get("exit_code") is not None or found.get("signal") is not None
             ended += exited and not found.get("stopped")
     return ended >= min(needed, launch.learners)
+
+
+def end_of_attempt(launch: LaunchDocument) -> dict[str, Any]:
+    """Return the state of the learner whose end is that of the attempt, once nothing is left of any but its record.
+
+    It is empty before, and where the controller has to compare their ends: one was stopped, or none has decided. One
+    that fails beside another that was preempted has lost its peer.
+    """
+    states = [read(learner_folder(launch, learner)) for learner in range(1, launch.learners + 1)]
+    if not all(one.get("complete") or one.get("phase") == "exited" for one in states):
+        return {}
+    decision = read_decision(launch.attempt_dir)
+    own = next((one for one in states if one.get("learner") == decision.get("learner")), {})
+    if not own.get("decided") or any(one.get("stopped") in ("halt", "kill") for one in states):
+        return {}
+    preempted = next((one for one in states if one.get("stopped") == PREEMPT), None)
+    return own if preempted is None or not decision.get("failed") else preempted
 
 
 def learner_folder(launch: LaunchDocument, learner: int) -> str:

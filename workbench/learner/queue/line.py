@@ -279,7 +279,7 @@ class HostQueue:
         for entry in first:
             taken_by = self._out_of_turn(entry, unclaimed_gpus(holdings, slots, entry), now)
             found[entry.key] = found[entry.key]._replace(out_of_turn=taken_by)
-        drain = drain_of(folder, policy.operators)
+        drain = drain_of(reading.folder, policy.operators)
         if drain is not None:
             why = f"the host is to be empty, by {drain.by}"
             found = {

@@ -158,17 +158,17 @@ def is_over(attempt: AwaitedAttempt, states: Sequence[State]) -> bool:
     return bool(states) and all(_is_end_of(attempt, one) for one in states)
 
 
-def following_attempt(attempt: AwaitedAttempt, found: State) -> Optional[AwaitedAttempt]:
-    """Return the attempt that its host has begun after this one, by the state of its only learner. Pure."""
-    followed = found.get("followed_by")
+def following_attempt(attempt: AwaitedAttempt, states: Sequence[State]) -> Optional[AwaitedAttempt]:
+    """Return the attempt that its host has begun after this one, by the states of its learners. Pure."""
+    followed = next((one["followed_by"] for one in states if one.get("followed_by")), None)
     number = followed.get("attempt") if isinstance(followed, Mapping) else None
-    if number != attempt.attempt + 1 or not _is_end_of(attempt, found):
+    if number != attempt.attempt + 1 or not is_over(attempt, states):
         return None
-    folder = attempt.folders[0]
-    job_dir = os.path.dirname(os.path.dirname(folder))
-    following = os.path.join(job_dir, f"attempt-{number}", os.path.basename(folder))
-    left = attempt.restarts_left if found.get("stopped") == PREEMPT else max(0, attempt.restarts_left - 1)
-    return attempt._replace(attempt=number, restarts_left=left, folders=(following,))
+    job_dir = os.path.dirname(os.path.dirname(attempt.folders[0]))
+    following = [os.path.join(job_dir, f"attempt-{number}", os.path.basename(one)) for one in attempt.folders]
+    is_preempted = any(one.get("stopped") == PREEMPT for one in states)
+    left = attempt.restarts_left if is_preempted else max(0, attempt.restarts_left - 1)
+    return attempt._replace(attempt=number, restarts_left=left, folders=tuple(following))
 
 
 def _is_end_of(predecessor: AwaitedAttempt, found: State) -> bool:
@@ -205,12 +205,11 @@ class GateReader:
 
     def _last(self, attempt: AwaitedAttempt) -> AwaitedAttempt:
         """Return the last attempt of a job that its host has begun by itself after this one."""
-        while len(attempt.folders) == 1:
-            following = following_attempt(attempt, self._read(attempt.folders[0]))
+        while True:
+            following = following_attempt(attempt, [self._read(path) for path in attempt.folders])
             if following is None:
-                break
+                return attempt
             attempt = following
-        return attempt
 
     def is_over(self, attempt: AwaitedAttempt) -> bool:
         """Say whether all learners of an attempt have ended."""

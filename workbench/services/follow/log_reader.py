@@ -162,7 +162,7 @@ def learner_lines(
 
     It opens a store for itself, in the thread that reads the first line.
     """
-    from workbench.logs.grep import BLOCK
+    from workbench.learner.journal.output_search import BLOCK
     from workbench.logs.journal import JournalReader
     from workbench.services.open_store import open_store
 

@@ -130,7 +130,7 @@ def _found(
     submitted: Mapping[str, Any],
 ) -> AdoptableJob:
     spec = spec_from_json(submitted["spec"])
-    attempt = _last_attempt(host, folder, int(submitted["attempt"]))
+    attempt = _last_attempt(host, folder, int(submitted["attempt"]), spec.learners)
     learners = [folder / f"attempt-{attempt}" / f"learner-{number}" for number in range(1, spec.learners + 1)]
     found = [host.call("learner", folder=str(learner)) for learner in learners]
     return AdoptableJob(
@@ -160,16 +160,17 @@ def _now(learners: Sequence[Mapping[str, Any]], host: str) -> str:
     return until_given_again(left[0]["state"], host) if left else "waits"
 
 
-def _last_attempt(host: Host, folder: PurePosixPath, attempt: int) -> int:
+def _last_attempt(host: Host, folder: PurePosixPath, attempt: int, learners: int) -> int:
     """Return the last attempt of a job that its host has begun by itself after the one that was launched."""
     from runners.shared.learner_status import followed_by
 
     while True:
-        state = host.call("read_object", path=str(folder / f"attempt-{attempt}" / "learner-1" / "state.json"))
-        following = followed_by(state or {})
-        if following is None or following.attempt != attempt + 1:
+        folders = [folder / f"attempt-{attempt}" / f"learner-{number}" for number in range(1, learners + 1)]
+        states = [host.call("read_object", path=str(one / "state.json")) for one in folders]
+        following = [found for state in states if (found := followed_by(state or {})) is not None]
+        if not any(found.attempt == attempt + 1 for found in following):
             return attempt
-        attempt = following.attempt
+        attempt += 1
 
 
 def _is_named(found: AdoptableJob, text: str) -> bool:

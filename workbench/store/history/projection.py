@@ -126,10 +126,13 @@ def _step(store: Store, job_id: str, event: Event) -> None:
         origin = {key: event[key] for key in ("time", "who", "origin")}
         _attempt(store, job_id, {**origin, **then})
         if is_at_host:
-            # By this row it is known that the attempt was handed over.
+            # By these rows it is known that the attempt was handed over.
             phase = LearnerPhase.STARTING.value
-            begun = {"attempt": then["attempt"], "learner": 1, "phase": phase, "text": f"learner 1 {phase}"}
-            _learner(store, job_id, {**origin, **begun})
+            (learners,) = store.row("SELECT learners FROM jobs WHERE id = ?", (job_id,)) or (1,)
+            for learner in range(1, learners + 1):
+                text = f"learner {learner} {phase}"
+                begun = {"attempt": then["attempt"], "learner": learner, "phase": phase, "text": text}
+                _learner(store, job_id, {**origin, **begun})
 
 
 def _correct_end(store: Store, job_id: str, event: Event) -> None:
