@@ -139,6 +139,21 @@ def test_what_no_attempt_may_follow_is_followed_by_none(
     assert not ground.learner(job_id, 2).path.exists()
 
 
+def test_what_was_asked_to_finish_and_fails_is_left_to_the_controller(
+    ground: Ground, end: Path, order: Path
+) -> None:
+    """Its search has stopped it: what is tried again would train to its end."""
+    job_id = first(ground, end, fails_until(order, 2), max_restarts=1)
+    kill_controller(ground)
+    ask_to_stop(str(ground.learner(job_id).path), {"kind": "finish", "by": "a test"})
+    end.touch()
+
+    ran(ground, job_id, 1)
+    assert "followed_by" not in recorded(ground, job_id, 1)
+    ensure_controller(ground.home)
+    assert ground.ends(job_id, 2).state is State.COMPLETED
+
+
 def test_a_killed_agent_is_the_platforms_fault_and_left_to_the_controller(ground: Ground, end: Path) -> None:
     job_id = first(ground, end, max_restarts=2, max_platform_restarts=1)
     pid = recorded(ground, job_id, 1)["pid"]

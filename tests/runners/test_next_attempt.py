@@ -28,6 +28,12 @@ RESTARTS = HostRestarts(done=0, allowed=2, delay_seconds=1.0)
 S3 = DataStore(
     "s", "s3_datastore", training_data="d", training_results="r", connection={"auth_url": "http://x"}
 )
+TRIAL: dict[str, Any] = {
+    "env": {"DET_EXPERIMENT_CONFIG": json.dumps({"searcher": {"metric": "loss"}})},
+    "labels": {"sweep": "qhcu3xn5e"},
+    "params": {"lr": 0.1},
+    "seed": 7,
+}
 FAILED = {"exit_code": 3, "signal": None, "stopped": ""}
 WHY = {"text": "the command failed with exit code 3", "code": "C201"}
 
@@ -55,6 +61,8 @@ def documents(jobs: Jobs, number: int, **options: Any) -> tuple[Path, dict[str, 
         ),
         pytest.param(1, {"setup": "pip list", "memory_bytes": 1 << 20, "cpus": 1.0}, id="limits"),
         pytest.param(1, {"data_stores": (S3,)}, id="a store"),
+        pytest.param(1, TRIAL, id="a trial"),
+        pytest.param(1, {"env": {"DET_TRIAL_RUN_ID": "1"}}, id="no trial"),
         pytest.param(1, {"data_stores": (replace(S3, mount=True),)}, id="a mounted store"),
         pytest.param(1, {"checkpoints": Checkpoints(keep_last=2)}, id="retention"),
         pytest.param(1, {"bind_mounts": (BindMount("/tmp", "in"),)}, id="bind mounts"),
@@ -119,6 +127,7 @@ def container_acts(options: dict[str, Any]) -> list[str]:
             1, {"setup": "pip list", "secrets": {"TOKEN": "t"}, "python": "requirements"}, id="setup"
         ),
         pytest.param(1, {"data_stores": (S3,)}, id="a store"),
+        pytest.param(1, TRIAL, id="a trial"),
         pytest.param(1, {"checkpoints": Checkpoints(keep_last=2)}, id="retention"),
         pytest.param(1, {"bind_mounts": (BindMount("/tmp", "in"),)}, id="bind mounts"),
         pytest.param(1, {"evaluation_metrics": EvaluationMetrics(type="auto")}, id="metrics"),

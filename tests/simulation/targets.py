@@ -595,6 +595,8 @@ class SimulatedTarget:
         has_failed = one.exit_code != 0 or one.signal is not None or one.stopped == PREEMPT
         if one.restarts is None or one.asked or one.is_hidden or not one.ended_by_itself:
             return False
+        if one.is_to_finish and one.stopped != PREEMPT:
+            return False
         return launch.is_followed(found, {"code": "C201"} if has_failed else None)
 
     def _name_next(self, one: Learner) -> None:

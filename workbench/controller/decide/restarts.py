@@ -11,7 +11,6 @@ from typing import Final
 from runners.interface import Followed, HostRestarts
 from workbench.controller.decide.outcome import Outcome
 from workbench.job import PREEMPTED, FaultOwner, State
-from workbench.learner.determined_jobs import CONFIG_VARIABLE
 from workbench.spec import JobSpec
 from workbench.values import dataclass
 
@@ -50,7 +49,7 @@ def at_host(spec: JobSpec, *, restarts: int, draw: float) -> HostRestarts | None
     Left to the controller are jobs of several learners, whose ends it compares, and those whose output decides about a
     restart.
     """
-    if spec.learners > 1 or spec.log_policies or spec.env.get(CONFIG_VARIABLE):
+    if spec.learners > 1 or spec.log_policies:
         return None
     if restarts >= spec.max_restarts and not spec.may_be_preempted:
         return None

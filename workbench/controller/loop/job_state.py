@@ -248,7 +248,7 @@ class TrackedJob:
     def restarts_at_host(self) -> HostRestarts | None:
         """Return how the host begins the next attempt, should this one fail or be preempted; None where it does not."""
         row = self.row
-        restarts = at_host(self.spec, restarts=row.restarts, draw=self.draw) if row.trial is None else None
+        restarts = at_host(self.spec, restarts=row.restarts, draw=self.draw)
         if restarts is None or not can_wait_at_host(row.target):
             return None
         can = capabilities_of(row.target.runner)

@@ -574,11 +574,14 @@ class Guard:
         """
         document = self._state.document
         try:
-            if self._is_removed or not self._launch.is_followed(document, why) or state.is_stop(self._folder):
+            is_preempted = document["stopped"] == PREEMPT
+            if self._is_removed or not self._launch.is_followed(document, why):
+                return
+            # What its search had asked to finish is not tried again; one that is preempted is asked by its agent.
+            if state.is_stop(self._folder) or (state.read_stop(self._folder) and not is_preempted):
                 return
             from workbench.learner.guard.next_attempt import FollowingAttempt
 
-            is_preempted = document["stopped"] == PREEMPT
             following = FollowingAttempt(self._folder, self._launch, self._secrets, is_preempted=is_preempted)
             document.update(reason=why, followed_by=following.followed_by)
             if self._state.write(durable=True) and following.give_to_waiter():

@@ -73,6 +73,11 @@ class FollowingAttempt:
         self._delay_seconds = float(self._restarts["delay_seconds"]) if waits else 0.0
         self._begin_us = system.now_us() + int(self._delay_seconds * 1e6)
         self._names = launch.env["LEARNER_NAME_PREFIX"]
+        self._of_trial: dict[str, str] = {}
+        if launch.env.get("DET_EXPERIMENT_CONFIG"):
+            from workbench.learner.determined_jobs import attempt_variables  # no other job has these
+
+            self._of_trial = attempt_variables(launch.job, self._number)
 
     @property
     def followed_by(self) -> dict[str, float]:
@@ -226,6 +231,8 @@ class FollowingAttempt:
         """Return the value that one of the command's variables has in the next attempt."""
         if variable in _NAMED_BY_ATTEMPT:
             return self._name(value)
+        if variable in self._of_trial:
+            return self._of_trial[variable]
         marker = self._launch.marker
         if variable != "FABRIC_LEARNER" or not value.startswith(marker):
             return value
