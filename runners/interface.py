@@ -180,13 +180,17 @@ class HostWait:
 
 @dataclass(frozen=True, slots=True)
 class HostRestarts:
-    """How the host begins the next attempt of a job, should its command fail."""
+    """How the host begins the next attempt of a job, should its command or its agent fail."""
 
     done: int
     """How many restarts after faults of the user there were before this attempt."""
     allowed: int
     delay_seconds: float
     """The back-off before the next attempt; before the one after it twice as long."""
+    platform_done: int = 0
+    """The same three after faults of the platform, which are counted apart."""
+    platform_allowed: int = 0
+    platform_delay_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

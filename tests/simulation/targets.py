@@ -204,6 +204,17 @@ class Learner:
         return json.dumps({"phase": str(self.phase), "exit_code": self.exit_code, "life": self.life}).encode()
 
 
+def restarts_document(restarts: HostRestarts) -> dict[str, Any]:
+    """Return what the launch document of an attempt says of those that follow it."""
+    platform = {"done": restarts.platform_done, "allowed": restarts.platform_allowed}
+    return {"done": restarts.done, "allowed": restarts.allowed, "platform": platform}
+
+
+def is_of_platform(one: Learner) -> bool:
+    """Say whether a learner has ended by a fault of the platform."""
+    return one.stopped != PREEMPT and one.reason is not None and one.reason.code.startswith("S")
+
+
 class SimulatedTarget:
     """One host or cluster."""
 
@@ -591,7 +602,7 @@ class SimulatedTarget:
     def _is_followed(self, one: Learner) -> bool:
         """Say whether its agent has the waiter begin the next attempt."""
         found = {"exit_code": one.exit_code, "signal": one.signal, "stopped": one.stopped}
-        launch = LaunchDocument({"restarts": one.restarts and asdict(one.restarts)})
+        launch = LaunchDocument({"restarts": one.restarts and restarts_document(one.restarts)})
         has_failed = one.exit_code != 0 or one.signal is not None or one.stopped == PREEMPT
         if one.restarts is None or one.asked or one.is_hidden or not one.ended_by_itself:
             return False
@@ -603,6 +614,8 @@ class SimulatedTarget:
         """Write down which attempt follows one that has failed; what comes then may not happen any more."""
         assert one.restarts is not None
         number, delay = one.ref.attempt + 1, 0.0 if one.stopped == PREEMPT else one.restarts.delay_seconds
+        if is_of_platform(one):
+            delay = one.restarts.platform_delay_seconds
         one.phase = LearnerPhase.STOPPING
         one.followed_by = Followed(number, self.now_us() + int(delay * 1e6), delay)
         self.world.story(f"{self.name}: {one.name} is to be followed by attempt {number}")
@@ -625,9 +638,12 @@ class SimulatedTarget:
         else:
             ref = LearnerRef(one.ref.home, one.ref.job_id, followed.attempt, one.ref.learner)
             self.restarts_within[ref.job_id] = self.scheduler.now + followed.delay_seconds
-            delay = min(2 * followed.delay_seconds, 60.0)
-            counted = HostRestarts(one.restarts.done + 1, one.restarts.allowed, delay)
-            after = one.restarts if one.stopped == PREEMPT else counted
+            delay, done = min(2 * followed.delay_seconds, 60.0), one.restarts.platform_done + 1
+            after = one.restarts
+            if is_of_platform(one):
+                after = replace(after, platform_done=done, platform_delay_seconds=delay)
+            elif one.stopped != PREEMPT:
+                after = replace(after, done=after.done + 1, delay_seconds=delay)
             gates = HostGates(begin_us=followed.begin_us, limit=one.limit)
             self.hand_over([ref], one.spec, gates, after)
             # A stop that comes before its end is recorded is its controller's to pass on.
@@ -669,11 +685,23 @@ class SimulatedTarget:
             return
         one.runs, one.decided = False, True
         one.life += 1
-        one.phase, one.slots, one.ended_us = LearnerPhase.EXITED, (), self.now_us()
+        one.ended_us = self.now_us()
         one.reason = Reason("the agent was killed while the command ran", "S202")
         self.world.story(f"{self.name}: the agent of {one.name} is killed, and a new one ends the command")
+        if self._is_followed_though_killed(one):
+            self._name_next(one)
+            return
+        one.phase, one.slots = LearnerPhase.EXITED, ()
         self.admit()
         self.tell()
+
+    def _is_followed_though_killed(self, one: Learner) -> bool:
+        """Say whether its scribe has the waiter begin the next attempt; killed with the agent it cannot."""
+        if one.restarts is None or one.asked or one.stopped or one.is_hidden or one.is_to_finish:
+            return False
+        launch = LaunchDocument({"restarts": restarts_document(one.restarts)})
+        is_left = launch.is_followed({"stopped": ""}, {"code": "S202"}, is_agent_killed=True)
+        return is_left and not self.world.chance.goes_wrong("learner", "its scribe is killed, too")
 
     def _hide(self, one: Learner) -> None:
         one.is_hidden = True

@@ -374,8 +374,11 @@ def _followed(job: JobSnapshot) -> Followed | None:
     followed = None if is_alive(learner) else learner.followed_by
     if followed is None or followed.attempt != job.attempt + 1:
         return None
-    is_allowed = job.restarts < job.spec.max_restarts or job.is_watched or learner.stopped == PREEMPT
-    return followed if is_allowed else None
+    if job.is_watched or learner.stopped == PREEMPT:
+        return followed
+    if learner.reason is not None and learner.reason.fault is FaultOwner.PLATFORM:
+        return followed if job.platform_restarts < job.spec.max_platform_restarts else None
+    return followed if job.restarts < job.spec.max_restarts else None
 
 
 def _outcome(job: JobSnapshot) -> Outcome:
@@ -429,6 +432,7 @@ def _restart_at_host(job: JobSnapshot, outcome: Outcome, followed: Followed) -> 
         restarts=job.restarts,
         platform_restarts=job.platform_restarts,
         max_restarts=job.spec.max_restarts,
+        max_platform_restarts=job.spec.max_platform_restarts,
     )
 
 

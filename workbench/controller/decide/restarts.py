@@ -41,7 +41,7 @@ def backoff_seconds(tries: int, draw: float) -> float:
     return delay * (1.0 - JITTER + 2.0 * JITTER * draw)
 
 
-def at_host(spec: JobSpec, *, restarts: int, draw: float) -> HostRestarts | None:
+def at_host(spec: JobSpec, *, restarts: int, platform_restarts: int, draw: float) -> HostRestarts | None:
     """Return how the host of a job begins its next attempt, should the command fail; None where it does not.
 
     Where no restart is left one still follows an attempt that was preempted.
@@ -51,21 +51,40 @@ def at_host(spec: JobSpec, *, restarts: int, draw: float) -> HostRestarts | None
     """
     if spec.learners > 1 or spec.log_policies:
         return None
-    if restarts >= spec.max_restarts and not spec.may_be_preempted:
+    is_left = restarts < spec.max_restarts or platform_restarts < spec.max_platform_restarts
+    if not is_left and not spec.may_be_preempted:
         return None
-    return HostRestarts(restarts, spec.max_restarts, backoff_seconds(restarts, draw))
+    return HostRestarts(
+        restarts,
+        spec.max_restarts,
+        backoff_seconds(restarts, draw),
+        platform_restarts,
+        spec.max_platform_restarts,
+        backoff_seconds(platform_restarts, draw),
+    )
 
 
 def begun_at_host(
-    followed: Followed, outcome: Outcome, *, restarts: int, platform_restarts: int, max_restarts: int
+    followed: Followed,
+    outcome: Outcome,
+    *,
+    restarts: int,
+    platform_restarts: int,
+    max_restarts: int,
+    max_platform_restarts: int,
 ) -> Restart:
-    """Return the restart after an attempt that its host has followed by another: it counts as one of the user's.
+    """Return the restart after an attempt that its host has followed by another.
 
-    One that was preempted is not counted.
+    It is counted as the controller's own are; one that was preempted is not.
     """
     if outcome.reason.code == PREEMPTED:
         return _after_preemption(outcome, restarts, platform_restarts, followed.delay_seconds)
-    delay, allowed = followed.delay_seconds, max(max_restarts, restarts + 1)
+    delay = followed.delay_seconds
+    if outcome.reason.fault is FaultOwner.PLATFORM:
+        allowed = max(max_platform_restarts, platform_restarts + 1)
+        text = _text("platform restart", platform_restarts + 1, allowed, delay, outcome)
+        return Restart(delay, restarts, platform_restarts + 1, text)
+    allowed = max(max_restarts, restarts + 1)
     text = _text("restart", restarts + 1, allowed, delay, outcome)
     return Restart(delay, restarts + 1, platform_restarts, text)
 

@@ -1,9 +1,9 @@
-"""Has the host begin the next attempt of a job whose command failed, so that it goes on with the laptop off.
+"""Has the host begin the next attempt of a job whose command or guard failed, so that it goes on with the laptop off.
 
-The guard of an attempt prepares the next one as the controller's launch would: the same code, environment and launch
-document, in folders of its own, and what its container is made from, where it has one. Then it gives it to the home's
-waiter, which starts it after the back-off, when its turn for GPUs and CPUs has come. Only who has launched the attempt
-knows whether this is right: it has written ``restarts`` into the launch document then.
+The guard of an attempt, or its scribe where that was killed, prepares the next one as the controller's launch would:
+the same code, environment and launch document, in folders of its own, and what its container is made from, where it has
+one. Then it gives it to the home's waiter, which starts it after the back-off, when its turn for GPUs and CPUs has come.
+Only who has launched the attempt knows whether this is right: it has written ``restarts`` into the launch document then.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NAMED_BY_ATTEMPT = ("LEARNER_NAME_PREFIX", "MASTER_ADDR")
 
 
 class FollowingAttempt:
-    """The attempt after one whose command has failed, or was preempted.
+    """The attempt after one whose command or agent has failed, or was preempted.
 
     Args:
         folder: the learner's folder.
@@ -54,23 +54,33 @@ class FollowingAttempt:
         secrets: the content of its file of secrets.
         is_preempted: whether it ended for a job of a higher priority: the next one is not counted, and waits no time
             unless this one has hardly run.
+        is_of_platform: whether it ended by a fault of the platform: those are counted apart, with a back-off of their
+            own.
     """
 
     def __init__(
-        self, folder: str, launch: LaunchDocument, secrets: Mapping[str, str], *, is_preempted: bool = False
+        self,
+        folder: str,
+        launch: LaunchDocument,
+        secrets: Mapping[str, str],
+        *,
+        is_preempted: bool = False,
+        is_of_platform: bool = False,
     ) -> None:
         self._folder = folder
         self._launch = launch
         self._secrets = secrets
         self._restarts: dict[str, Any] = dict(launch.restarts or {})
         self._is_preempted = is_preempted
+        self._is_of_platform = is_of_platform
         self._container: dict[str, Any] | None = self._restarts.get("container")
         self._environment = {key: value for key, value in os.environ.items() if key not in _OF_THIS_ATTEMPT}
         self._attempt_dir = os.path.dirname(folder)
         self._job_dir = os.path.dirname(self._attempt_dir)
         self._number = launch.attempt + 1
         waits = not is_preempted or _ran_seconds(folder) < BRIEF_SECONDS
-        self._delay_seconds = float(self._restarts["delay_seconds"]) if waits else 0.0
+        counted = self._restarts["platform"] if is_of_platform else self._restarts
+        self._delay_seconds = float(counted["delay_seconds"]) if waits else 0.0
         self._begin_us = system.now_us() + int(self._delay_seconds * 1e6)
         self._names = launch.env["LEARNER_NAME_PREFIX"]
         self._of_trial: dict[str, str] = {}
@@ -194,10 +204,13 @@ class FollowingAttempt:
         """Return the launch document of the next attempt. What is chosen at a start is left to the waiter."""
         before = self._launch.document
         restarts = dict(self._restarts)
+        counted = restarts
+        if self._is_of_platform:
+            counted = restarts["platform"] = dict(restarts["platform"])
         if not self._is_preempted:
-            restarts["done"] = int(restarts.get("done") or 0) + 1
+            counted["done"] = int(counted.get("done") or 0) + 1
         if self._delay_seconds:
-            restarts["delay_seconds"] = min(2 * self._delay_seconds, LONGEST_DELAY_SECONDS)
+            counted["delay_seconds"] = min(2 * self._delay_seconds, LONGEST_DELAY_SECONDS)
         spared = ("command", "setup", "restarts")
         moved = {name: value if name in spared else self._moved(value) for name, value in before.items()}
         moved["env"] = {name: self._variable(name, value) for name, value in moved["env"].items()}

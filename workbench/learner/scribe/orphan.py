@@ -13,20 +13,43 @@ from workbench.learner.platform import process_table, processes, system
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Protocol
 
     from workbench.learner.journal.launch_document import LaunchDocument
 
+    class BeginNextAttempt(Protocol):
+        """What has the host begin the next attempt, where one follows: the guard's own, in a scribe."""
+
+        def __call__(
+            self, file: state.StateFile, why: dict[str, Any] | None, *, is_agent_killed: bool
+        ) -> None:
+            """Begin it before the end is recorded: by the state of the learner, and why it failed."""
+
 
 class Orphan:
-    """A learner without a guard, whose lock we hold."""
+    """A learner without a guard, whose lock we hold.
 
-    def __init__(self, folder: str, folder_descriptor: int, launch: LaunchDocument) -> None:
+    Args:
+        folder: its folder.
+        folder_descriptor: the same, open.
+        launch: its launch document.
+        begin_next_attempt: has the host begin the next attempt; None in a process that has not the job's secrets.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        folder_descriptor: int,
+        launch: LaunchDocument,
+        begin_next_attempt: BeginNextAttempt | None = None,
+    ) -> None:
         self._folder = folder
         self._folder_descriptor = folder_descriptor
         self._launch = launch
         self.file = state.StateFile.begin(folder, launch)
         self.file.document.update(state.read(folder))
+        self._begin_next_attempt = begin_next_attempt if launch.restarts else None
+        self._is_agent_killed = False
         self._end: tuple[dict[str, Any] | None, bool] | None = None
         self._rebooted = self.file.document.get("boot_id") != system.boot_id()
         self._ending = processes.Termination(self.members, launch.grace_seconds)
@@ -77,6 +100,7 @@ class Orphan:
                 decided = self._decide(failed=failed)
             except OSError:
                 return False
+        self._follow(why)
         document.update(
             phase="exited",
             reason=why,
@@ -89,6 +113,21 @@ class Orphan:
         self.file.clear()
         self._record_gpu_use()
         return True
+
+    def _follow(self, why: dict[str, Any] | None) -> None:
+        """Have the host begin the next attempt, once: nothing of this one runs any more.
+
+        A guard that was killed meanwhile may have given it away. Of a container nobody knows here that it has ended,
+        unless it had before.
+        """
+        begin, self._begin_next_attempt = self._begin_next_attempt, None
+        document = self.file.document
+        if begin is None or document.get("followed_by"):
+            return
+        is_contained = os.path.exists(os.path.join(self._folder, "container.json"))
+        if is_contained and document.get("exit_code") is None and document.get("signal") is None:
+            return
+        begin(self.file, why, is_agent_killed=self._is_agent_killed)
 
     def _record_gpu_use(self) -> None:
         if self._launch.slots:
@@ -121,6 +160,8 @@ class Orphan:
             kind = request.get("kind", "")
             is_asked = bool(request) and kind != state.FINISH
             document["stopped"] = kind if is_asked else ""
+            # Its guard may have been asked to end, as when the machine shuts down, and been killed for it.
+            self._is_agent_killed = not is_asked and not why
             why = reasons.of_stop(kind, request.get("by", "")) if is_asked else self._missing_end_reason()
         if lost_bytes:
             why = reasons.of_lost_output(lost_bytes)

@@ -167,8 +167,14 @@ def following_attempt(attempt: AwaitedAttempt, found: State) -> Optional[Awaited
     folder = attempt.folders[0]
     job_dir = os.path.dirname(os.path.dirname(folder))
     following = os.path.join(job_dir, f"attempt-{number}", os.path.basename(folder))
-    left = attempt.restarts_left if found.get("stopped") == PREEMPT else max(0, attempt.restarts_left - 1)
-    return attempt._replace(attempt=number, restarts_left=left, folders=(following,))
+    left, platform_left = attempt.restarts_left, attempt.platform_restarts_left
+    if found.get("stopped") != PREEMPT:
+        is_of_platform = _is_of_platform(found)
+        left = max(0, left - (not is_of_platform))
+        platform_left = max(0, platform_left - is_of_platform)
+    return attempt._replace(
+        attempt=number, restarts_left=left, platform_restarts_left=platform_left, folders=(following,)
+    )
 
 
 def _is_end_of(predecessor: AwaitedAttempt, found: State) -> bool:
