@@ -1,9 +1,10 @@
 """Has the host begin the next attempt of a job whose command or guard failed, so that it goes on with the laptop off.
 
 The guard of an attempt, or its scribe where that was killed, prepares the next one as the controller's launch would:
-the same code, environment and launch document, in folders of its own, and what its container is made from, where it has
-one. Then it gives it to the home's waiter, which starts it after the back-off, when its turn for GPUs and CPUs has come.
-Only who has launched the attempt knows whether this is right: it has written ``restarts`` into the launch document then.
+the same code, environment and launch document, in folders of its own, and what its container is made from, where it
+has one. Then it gives it to the home's waiter, which starts it after the back-off, when its turn for GPUs and CPUs has
+come. Only who has launched the attempt knows whether this is right: it has written ``restarts`` into the launch
+document then.
 """
 
 from __future__ import annotations
