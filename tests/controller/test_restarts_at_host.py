@@ -246,11 +246,13 @@ def test_a_job_whose_agent_is_killed_as_its_machine_shuts_down_is_not_tried_agai
     assert not ground.learner(job_id, 2).path.exists()
 
 
-def test_a_container_whose_agent_is_killed_is_left_to_the_controller(ground: Ground, end: Path) -> None:
-    """Nobody there knows whether it has ended: its engine may be slow."""
+def test_a_container_of_which_its_engine_says_nothing_is_left_to_the_controller(
+    ground: Ground, end: Path
+) -> None:
+    """Its agent is killed, and it may run."""
     job_id = first(ground, end, max_platform_restarts=1)
     kill_controller(ground)
-    (ground.learner(job_id).path / "container.json").write_text("{}")
+    (ground.learner(job_id).path / "container.json").write_text(json.dumps({"engine": "/none", "name": "it"}))
     kill_agent(ground, job_id, 1)
 
     ran(ground, job_id, 1)

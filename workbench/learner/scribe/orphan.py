@@ -7,9 +7,16 @@ recorded before it was executed.
 from __future__ import annotations
 
 import os
+import select
 
 from workbench.learner.journal import reasons, state
 from workbench.learner.platform import process_table, processes, system
+
+_CONTAINER_SECONDS = 10.0
+"""How long a container may take to end after the agents that it belongs to."""
+
+_LOOK_AGAIN_SECONDS = 0.1
+_NOT_FOUND = 404
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
@@ -117,17 +124,14 @@ class Orphan:
     def _follow(self, why: dict[str, Any] | None) -> None:
         """Have the host begin the next attempt, once: nothing of this one runs any more.
 
-        A guard that was killed meanwhile may have given it away. Of a container nobody knows here that it has ended,
-        unless it had before.
+        A guard that was killed meanwhile may have given it away.
         """
         begin, self._begin_next_attempt = self._begin_next_attempt, None
         document = self.file.document
         if begin is None or document.get("followed_by"):
             return
-        is_contained = os.path.exists(os.path.join(self._folder, "container.json"))
-        if is_contained and document.get("exit_code") is None and document.get("signal") is None:
-            return
-        begin(self.file, why, is_agent_killed=self._is_agent_killed)
+        if not _may_run_in_engine(self._folder):
+            begin(self.file, why, is_agent_killed=self._is_agent_killed)
 
     def _record_gpu_use(self) -> None:
         if self._launch.slots:
@@ -200,6 +204,30 @@ class Orphan:
             return reasons.reason("the agent was killed before it started anything", "S202")
         what = "setup" if self.file.document.get("started_us") is None else "the command"
         return reasons.reason("the agent was killed while %s ran" % what, "S202")
+
+
+def _may_run_in_engine(folder: str) -> bool:
+    """Say whether a learner's container, if it has one, may still run: it ends in a moment after its agents.
+
+    Only its engine knows that.
+    """
+    path = os.path.join(folder, "container.json")
+    if not os.path.exists(path):
+        return False
+    from workbench.learner.platform.engine_client import EngineRefused, ask  # few learners need it
+
+    config = state.read_object(path)
+    until = system.elapsed_seconds() + _CONTAINER_SECONDS
+    try:
+        while ask(str(config["engine"]), "GET", "containers/%s/json" % config["name"])["State"]["Running"]:
+            if system.elapsed_seconds() >= until:
+                return True
+            select.poll().poll(_LOOK_AGAIN_SECONDS * 1000)
+    except EngineRefused as error:
+        return error.status != _NOT_FOUND
+    except (OSError, KeyError, TypeError, ValueError):
+        return True
+    return False
 
 
 def rescued_pipes(folder: str, folder_descriptor: int, launch: LaunchDocument) -> dict[str, int | None]:
