@@ -181,7 +181,7 @@ class HostWait:
 
 @dataclass(frozen=True, slots=True)
 class HostRestarts:
-    """How the host begins the next attempt of a job, should its command fail."""
+    """How the host begins the next attempt of a job, should its command or its agent fail."""
 
     done: int
     """How many restarts after faults of the user there were before this attempt."""
@@ -190,6 +190,10 @@ class HostRestarts:
     """The back-off before the next attempt; before the one after it twice as long."""
     barred_by: tuple[str, ...] = ()
     """Expressions: none is begun after a failed command whose output has a line that one of them matches."""
+    platform_done: int = 0
+    """As ``done``, ``allowed`` and ``delay_seconds``, after faults of the platform, which are counted apart."""
+    platform_allowed: int = 0
+    platform_delay_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

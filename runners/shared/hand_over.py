@@ -130,6 +130,11 @@ def restarts_document(
         "allowed": restarts.allowed,
         "delay_seconds": restarts.delay_seconds,
         **({"barred_by": list(restarts.barred_by)} if restarts.barred_by else {}),
+        "platform": {
+            "done": restarts.platform_done,
+            "allowed": restarts.platform_allowed,
+            "delay_seconds": restarts.platform_delay_seconds,
+        },
         "ticket": {**ticket_facts(request, site), **({} if limit is None else {"limit": limit}), **more},
         "code_hash": request.code_hash,
         "archive": str(site.home.snapshot(request.code_hash)) if request.code_hash else "",

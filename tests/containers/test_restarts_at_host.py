@@ -139,6 +139,30 @@ def test_containers_of_several_learners_are_tried_again_together_while_no_contro
     until(lambda: at_the_engine(job_id) == [], lambda: f"{at_the_engine(job_id)}")
 
 
+def test_a_container_is_tried_again_that_somebody_removes_or_whose_agent_is_killed(ground: Ground) -> None:
+    attempt = "n=${FABRIC_LEARNER%/1/inside}; n=${n##*/}"
+    command = f"{attempt}; echo attempt $n; [ $n = 3 ] || exec sleep 600"
+    job_id = ground.submit(command, image=BUSYBOX, max_platform_restarts=2)
+    ground.prints(job_id, "attempt 1")
+    kill(answers(ground.home).pid)
+    (name,) = at_the_engine(job_id)
+    subprocess.run(["docker", "rm", "-f", name], check=True, capture_output=True)
+    ground.prints(job_id, "attempt 2", attempt=2)
+    pid = recorded(ground, job_id, 2)["pid"]
+    assert isinstance(pid, int)
+    os.kill(pid, signal.SIGKILL)
+
+    await_end(ground, job_id, 3)
+    assert status(ground.home) is None
+    codes = [recorded(ground, job_id, number)["reason"] for number in (1, 2)]
+    assert [one["code"] for one in codes if isinstance(one, dict)] == ["S104", "S202"]
+    ensure_controller(ground.home)
+    row = ground.ends(job_id, 3)
+    assert (row.state, row.restarts, row.platform_restarts) == (State.COMPLETED, 0, 2)
+    assert ground.output(job_id, 3).split() == ["attempt", "3"]
+    until(lambda: at_the_engine(job_id) == [], lambda: f"{at_the_engine(job_id)}")
+
+
 @pytest.mark.parametrize(
     "looks",
     [

@@ -8,6 +8,7 @@ import signal
 import sys
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,17 +143,143 @@ def test_what_no_attempt_may_follow_is_followed_by_none(
     assert not ground.learner(job_id, 2).path.exists()
 
 
-def test_a_killed_agent_is_the_platforms_fault_and_left_to_the_controller(ground: Ground, end: Path) -> None:
-    job_id = first(ground, end, max_restarts=2, max_platform_restarts=1)
-    pid = recorded(ground, job_id, 1)["pid"]
-    assert isinstance(pid, int)
+def test_what_was_asked_to_finish_and_fails_is_left_to_the_controller(
+    ground: Ground, end: Path, order: Path
+) -> None:
+    """Its search has stopped it: what is tried again would train to its end."""
+    job_id = first(ground, end, fails_until(order, 2), max_restarts=1)
+    kill_controller(ground)
+    ask_to_stop(str(ground.learner(job_id).path), {"kind": "finish", "by": "a test"})
     end.touch()
-    os.kill(pid, signal.SIGKILL)
-    until(lambda: not alive(pid))
 
-    row = ground.ends(job_id)
+    ran(ground, job_id, 1)
     assert "followed_by" not in recorded(ground, job_id, 1)
-    assert row.restarts == 0
+    ensure_controller(ground.home)
+    assert ground.ends(job_id, 2).state is State.COMPLETED
+
+
+def kill_agent(ground: Ground, job_id: str, attempt: int, *names: str) -> None:
+    """Kill a learner's guard, and of ``names`` others of its processes, at one instant."""
+    found = recorded(ground, job_id, attempt)
+    pids = [int(str(found[name])) for name in ("pid", *names)]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)  # none of them sees another one's death
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not any(map(alive, pids)))
+
+
+def test_a_job_whose_agent_is_killed_is_tried_again_while_no_controller_is_there(
+    ground: Ground, end: Path, order: Path
+) -> None:
+    begins = f"{NAP}n=${{FABRIC_LEARNER%/1}}; echo ${{n##*/}}-${{#TOKEN}} >> {order}; echo ready"
+    command = f"{begins}; while [ ! -e {end} ]; do nap 0.05; done"
+    keys: dict[str, Any] = {"secret_values": {"TOKEN": "canary-7f3"}, "max_platform_restarts": 2}
+    job_id = ground.submit(command, **keys)
+    ground.prints(job_id, "ready")
+    kill_controller(ground)
+
+    kill_agent(ground, job_id, 1)
+    ground.prints(job_id, "ready", attempt=2)
+    ended, started = recorded(ground, job_id, 1)["ended_us"], recorded(ground, job_id, 2)["started_us"]
+    assert isinstance(ended, int) and isinstance(started, int) and started - ended >= 700_000
+    kill_agent(ground, job_id, 2)
+    ground.prints(job_id, "ready", attempt=3)
+    kill_agent(ground, job_id, 3)
+    ran(ground, job_id, 3)
+    assert status(ground.home) is None
+    assert "followed_by" not in recorded(ground, job_id, 3), "no restart is left"
+    assert order.read_text().split() == ["1-10", "2-10", "3-10"]
+    until(lambda: ground.processes() == [])
+
+    ensure_controller(ground.home)
+    row = ground.ends(job_id, 3)
+    assert (row.state, row.restarts, row.platform_restarts) == (State.FAILED, 0, 2)
+    texts = [one.text for one in transitions(ground.store, job_id) if one.state == State.QUEUED]
+    killed = "since the agent was killed while the command ran"
+    assert texts[1] == f"platform restart 1 of 2 in 1 s, {killed}"
+    assert texts[2].startswith("platform restart 2 of 2 in ") and texts[2].endswith(killed)
+
+
+def test_a_command_that_had_failed_when_its_agent_was_killed_is_tried_again(
+    ground: Ground, end: Path, order: Path
+) -> None:
+    stays = f"{NAP}(while [ ! -e {order}.go ]; do nap 0.05; done) & "  # which the agent ends in two seconds
+    job_id = first(ground, end, f"{stays}{fails_until(order, 2)}", max_restarts=1, max_platform_restarts=1)
+    kill_controller(ground)
+    end.touch()
+    until(lambda: recorded(ground, job_id, 1).get("exit_code") == 1)
+    kill_agent(ground, job_id, 1)
+    ran(ground, job_id, 2)
+
+    ensure_controller(ground.home)
+    row = ground.ends(job_id, 2)
+    assert (row.state, row.restarts, row.platform_restarts) == (State.COMPLETED, 1, 0)
+
+
+def test_a_job_whose_agents_are_all_killed_is_restarted_by_the_controller(
+    ground: Ground, end: Path, order: Path
+) -> None:
+    job_id = first(ground, end, noting(order, "it"), max_platform_restarts=1)
+    kill_controller(ground)
+    kill_agent(ground, job_id, 1, "scribe_pid")
+    end.touch()
+
+    ensure_controller(ground.home)
+    row = ground.ends(job_id, 2)
+    assert (row.state, row.platform_restarts) == (State.COMPLETED, 1)
+    assert "followed_by" not in recorded(ground, job_id, 1)
+
+
+def test_a_job_whose_agent_is_killed_as_its_machine_shuts_down_is_not_tried_again_there(
+    ground: Ground, end: Path
+) -> None:
+    stays = f"{NAP}trap '' TERM; echo stays; while [ ! -e {end}.2 ]; do nap 0.05; done"
+    job_id = first(ground, end, stays, max_platform_restarts=1, max_restarts=1, grace_seconds=1.0)
+    end.touch()
+    ground.prints(job_id, "stays")
+    kill_controller(ground)
+    pid = int(str(recorded(ground, job_id, 1)["pid"]))
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: recorded(ground, job_id, 1)["phase"] == "stopping")
+    kill_agent(ground, job_id, 1)
+
+    ran(ground, job_id, 1)
+    assert "followed_by" not in recorded(ground, job_id, 1)
+    assert not ground.learner(job_id, 2).path.exists()
+
+
+def test_a_container_of_which_its_engine_says_nothing_is_left_to_the_controller(
+    ground: Ground, end: Path
+) -> None:
+    """Its agent is killed, and it may run."""
+    job_id = first(ground, end, max_platform_restarts=1)
+    kill_controller(ground)
+    (ground.learner(job_id).path / "container.json").write_text(json.dumps({"engine": "/none", "name": "it"}))
+    kill_agent(ground, job_id, 1)
+
+    ran(ground, job_id, 1)
+    assert "followed_by" not in recorded(ground, job_id, 1)
+    end.touch()
+
+
+@pytest.mark.parametrize("kind", ["halt", "kill"])
+def test_a_job_that_somebody_stops_is_over_though_its_agent_is_killed(
+    ground: Ground, end: Path, kind: str
+) -> None:
+    stays = f"{NAP}trap '' TERM; echo stays; while [ ! -e {end}.2 ]; do nap 0.05; done"
+    job_id = first(ground, end, stays, max_platform_restarts=1, grace_seconds=1.0)
+    end.touch()
+    ground.prints(job_id, "stays")
+    kill_controller(ground)
+    pid = int(str(recorded(ground, job_id, 1)["pid"]))
+    os.kill(pid, signal.SIGSTOP)
+    ask_to_stop(str(ground.learner(job_id).path), {"kind": kind, "by": "a test", "grace_seconds": 1.0})
+    os.kill(pid, signal.SIGKILL)
+
+    ran(ground, job_id, 1)
+    found = recorded(ground, job_id, 1)
+    assert (found["stopped"], found.get("followed_by")) == (kind, None)
 
 
 def test_the_next_attempt_has_the_code_secrets_and_links_of_the_first(

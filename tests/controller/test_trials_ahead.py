@@ -57,6 +57,10 @@ from workbench.store.queries.requests import requests
 from workbench.store.updates.experiments import catch_up_experiment, record_event
 
 ONE_AT_ONCE: dict[str, Any] = {**RANDOM, "max_concurrent": 1}
+FAILS_ONCE = """
+if os.environ["FABRIC_LEARNER"].endswith("/1/1"):
+    raise SystemExit(3)
+"""
 Decided = tuple[list[Any], list[Any]]
 """What a search has compared, and the trials that it began."""
 WAITS = "waits: 1 of its search may run at once"
@@ -214,6 +218,88 @@ def test_its_host_begins_no_more_trials_than_may_run_at_once_while_nobody_compar
     ensure_controller(ground.home)
     assert ended(ground, experiment_id).state == "COMPLETED"
     assert decided(ground, experiment_id) == one_by_one(ground)
+
+
+def test_trials_that_fail_are_tried_again_within_the_limit_while_no_controller_is_there(
+    ground: Ground, go: Path
+) -> None:
+    code = UNTIL.replace("{GO}", repr(str(go))).replace("report(", FAILS_ONCE + "report(")
+    experiment_id = ahead(ground, ONE_AT_ONCE, python(code), max_restarts=1)
+    jobs = all_wait(ground, experiment_id, 4)
+    kill_controller(ground)
+    go.touch()
+
+    until(lambda: all(state_of(ground, one, 2).get("phase") == "exited" for one in jobs))
+    assert status(ground.home) is None
+
+    ensure_controller(ground.home)
+    row = ended(ground, experiment_id)
+    assert (row.state, row.reason) == ("COMPLETED", "")
+    found = trials(ground.store, experiment_id)
+    assert [(one.state, one.last) for one in found] == [("COMPLETED", one.hparams["x"]) for one in found]
+    rows = [ground.row(one) for one in jobs]
+    assert [(one.attempt, one.restarts, one.platform_restarts) for one in rows] == [(2, 1, 0)] * 4
+    assert most_at_once(ground, jobs) == 1
+
+
+def by_trial(compared: Any) -> str:
+    return str(compared[0])
+
+
+def test_trials_that_their_host_tries_again_are_compared_as_those_that_never_failed(
+    ground: Ground, go: Path, one_by_one: Callable[[Ground], Decided]
+) -> None:
+    back = go.with_name("back")
+    code = (
+        UNTIL.replace('report(loss=hparams()["x"])\n', "").replace("{GO}", repr(str(go)))
+        + "file = os.path.join(os.environ['CHECKPOINT_DIR'], 'epoch')\n"
+        "done = int(open(file).read()) if os.path.exists(file) else 0\n"
+        "for epoch in range(done + 1, 10):\n"
+        "    report(loss=hparams()['x'] / epoch, epoch=epoch)\n"
+        "    open(file, 'w').write(str(epoch))\n"
+        f"    if epoch == 4 and not os.path.exists({str(back)!r}):\n"
+        "        raise SystemExit(3)\n"
+    )
+    experiment_id = ahead(ground, ASHA, python(code), max_restarts=1)
+    jobs = all_wait(ground, experiment_id, 2)
+    kill_controller(ground)
+    go.touch()
+
+    until(lambda: all(state_of(ground, one, 2).get("phase") == "exited" for one in jobs))
+    assert status(ground.home) is None
+    back.touch()
+    ensure_controller(ground.home)
+
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    (compared, begun), (expected, begun_one_by_one) = decided(ground, experiment_id), one_by_one(ground)
+    assert begun == begun_one_by_one
+    # The two that ran side by side are read side by side.
+    assert sorted(compared, key=by_trial) == sorted(expected, key=by_trial)
+
+
+def test_a_trial_that_failed_before_the_pause_of_its_search_goes_on_after_it(
+    ground: Ground, go: Path
+) -> None:
+    """Its host has begun the next attempt, and the search has never heard of that."""
+    fail = go.with_name("fail")
+    fails = f"while not os.path.exists({str(fail)!r}):\n    time.sleep(0.01)\n{FAILS_ONCE}"
+    code = UNTIL.replace("while", f"{fails}while", 1).replace("{GO}", repr(str(go)))
+    experiment_id = ahead(ground, {**ONE_AT_ONCE, "max_trials": 2}, python(code), max_restarts=1)
+    first, second = all_wait(ground, experiment_id, 2)
+    kill_controller(ground)
+    fail.touch()
+    ground.prints(first, "ready", attempt=2)
+
+    steers(ground, experiment_id, "pause", "PAUSED")
+    for one in (first, second):
+        assert ground.reaches(one, State.HALTED).reason.text == "halted by the pause of its search"
+    assert states(ground, experiment_id) == ["PAUSED"] * 2
+    steers(ground, experiment_id, "resume", "RUNNING")
+    go.touch()
+
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    assert states(ground, experiment_id) == ["COMPLETED"] * 2
+    assert ground.row(first).attempt == 3
 
 
 def test_nothing_begins_while_a_search_is_paused_and_all_goes_on_within_the_limit(

@@ -71,11 +71,12 @@ def test_a_class_is_used_by_a_signals_handler_while_it_is_compiled(monkeypatch: 
         why: str
         names: list[str] = dataclasses.field(default_factory=list)
 
-    made, process = [], dataclasses.dataclass
+    made: list[object] = []
+    process: Any = dataclasses.dataclass
 
     def process_and_be_interrupted(**options: bool) -> Any:
         def interrupted(written: type) -> type:
-            compiled = process(**options)(written)
+            compiled: type = process(**options)(written)
             if not made:
                 made.append(None)
                 made.append(Asked("from the handler"))

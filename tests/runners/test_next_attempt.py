@@ -27,10 +27,23 @@ from workbench.learner.queue.entries import group_mark
 from workbench.paths import Home
 from workbench.spec import BindMount, Checkpoints, DataStore, EvaluationMetrics
 
-RESTARTS = HostRestarts(done=0, allowed=2, delay_seconds=1.0)
+RESTARTS = HostRestarts(
+    done=0,
+    allowed=2,
+    delay_seconds=1.0,
+    platform_done=1,
+    platform_allowed=3,
+    platform_delay_seconds=2.0,
+)
 S3 = DataStore(
     "s", "s3_datastore", training_data="d", training_results="r", connection={"auth_url": "http://x"}
 )
+TRIAL: dict[str, Any] = {
+    "env": {"DET_EXPERIMENT_CONFIG": json.dumps({"searcher": {"metric": "loss"}})},
+    "labels": {"sweep": "qhcu3xn5e"},
+    "params": {"lr": 0.1},
+    "seed": 7,
+}
 FAILED = {"exit_code": 3, "signal": None, "stopped": ""}
 WHY = {"text": "the command failed with exit code 3", "code": "C201"}
 
@@ -60,6 +73,8 @@ def documents(
         ),
         pytest.param(1, {"setup": "pip list", "memory_bytes": 1 << 20, "cpus": 1.0}, id="limits"),
         pytest.param(1, {"data_stores": (S3,)}, id="a store"),
+        pytest.param(1, TRIAL, id="a trial"),
+        pytest.param(1, {"env": {"DET_TRIAL_RUN_ID": "1"}}, id="no trial"),
         pytest.param(1, {"data_stores": (replace(S3, mount=True),)}, id="a mounted store"),
         pytest.param(1, {"checkpoints": Checkpoints(keep_last=2)}, id="retention"),
         pytest.param(1, {"bind_mounts": (BindMount("/tmp", "in"),)}, id="bind mounts"),
@@ -240,6 +255,7 @@ def container_acts(options: dict[str, Any]) -> list[str]:
             1, {"setup": "pip list", "secrets": {"TOKEN": "t"}, "python": "requirements"}, id="setup"
         ),
         pytest.param(1, {"data_stores": (S3,)}, id="a store"),
+        pytest.param(1, TRIAL, id="a trial"),
         pytest.param(1, {"checkpoints": Checkpoints(keep_last=2)}, id="retention"),
         pytest.param(1, {"bind_mounts": (BindMount("/tmp", "in"),)}, id="bind mounts"),
         pytest.param(1, {"evaluation_metrics": EvaluationMetrics(type="auto")}, id="metrics"),
@@ -312,6 +328,7 @@ def test_what_is_launched_says_how_its_host_begins_the_next_attempt(jobs: Jobs) 
 
     restarts = sent["restarts"]
     assert (restarts["done"], restarts["allowed"], restarts["delay_seconds"]) == (0, 2, 1.0)
+    assert restarts["platform"] == {"done": 1, "allowed": 3, "delay_seconds": 2.0}
     ticket = restarts["ticket"]
     assert (ticket["job"], ticket["attempt"], ticket["priority"]) == (attempt.job_id, 1, 70)
     assert (ticket["position"], ticket["cpus"], ticket["each"], ticket["weight"]) == (5.0, 1.0, 0, 2.0)
@@ -344,7 +361,7 @@ def test_a_job_that_its_host_does_not_restart_says_nothing_of_it(jobs: Jobs) -> 
         pytest.param({**FAILED, "exit_code": None}, {**WHY, "code": "S101"}, False, id="it never started"),
     ],
 )
-def test_only_a_command_that_failed_by_itself_is_followed_at_its_host(
+def test_a_command_that_failed_by_itself_is_followed_at_its_host(
     found: dict[str, Any], why: dict[str, Any] | None, expected: bool
 ) -> None:
     launch = LaunchDocument({"restarts": {"done": 1, "allowed": 2}})
@@ -352,6 +369,50 @@ def test_only_a_command_that_failed_by_itself_is_followed_at_its_host(
     assert launch.is_followed(found, why) is expected
     assert not LaunchDocument({"restarts": {"done": 2, "allowed": 2}}).is_followed(found, why)
     assert not LaunchDocument({}).is_followed(found, why)
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "is_agent_killed", "expected"),
+    [
+        pytest.param({**FAILED, "exit_code": None}, "S202", True, True, id="its agent was killed"),
+        pytest.param({**FAILED, "exit_code": 143}, "S202", False, False, id="the machine shuts down"),
+        pytest.param(
+            {**FAILED, "exit_code": None, "stopped": "kill"}, "", True, False, id="somebody killed it"
+        ),
+        pytest.param(FAILED, "S105", False, True, id="its GPUs were lost"),
+        pytest.param({**FAILED, "exit_code": 137}, "S100", False, True, id="the machine's memory"),
+        pytest.param({**FAILED, "exit_code": 137}, "S104", False, True, id="a container was removed"),
+        pytest.param({**FAILED, "exit_code": 125}, "S101", False, False, id="it never started"),
+        pytest.param({**FAILED, "exit_code": 0}, "S303", False, False, id="results not stored"),
+        pytest.param(FAILED, "S204", False, False, id="a full disk"),
+    ],
+)
+def test_a_fault_of_the_platform_that_leaves_the_host_as_it_was_is_followed_there(
+    found: dict[str, Any], code: str, is_agent_killed: bool, expected: bool
+) -> None:
+    why = {"text": "it has ended", "code": code}
+
+    def is_followed(done: int) -> bool:
+        platform = {"done": done, "allowed": 1}
+        launch = LaunchDocument({"restarts": {"done": 2, "allowed": 2, "platform": platform}})
+        return launch.is_followed(found, why, is_agent_killed=is_agent_killed)
+
+    assert is_followed(done=0) is expected
+    assert not is_followed(done=1)
+
+
+def test_the_attempt_after_a_fault_of_the_platform_is_counted_apart(jobs: Jobs) -> None:
+    folder, first, _ = documents(jobs, 1)
+    platform = {"done": 1, "allowed": 3, "delay_seconds": 8.0}
+    restarts: dict[str, Any] = {"done": 0, "allowed": 2, "delay_seconds": 1.0, "platform": platform}
+    launch = LaunchDocument({**first, "restarts": restarts})
+
+    following = FollowingAttempt(str(folder), launch, {}, is_of_platform=True)
+
+    assert following.followed_by["delay_seconds"] == 8.0
+    after = {"done": 2, "allowed": 3, "delay_seconds": 16.0}
+    assert following.document()["restarts"] == {**restarts, "platform": after}
+    assert platform["done"] == 1
 
 
 def test_a_home_that_was_moved_meanwhile_begins_nothing(

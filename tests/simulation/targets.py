@@ -208,6 +208,17 @@ class Learner:
         return json.dumps({"phase": str(self.phase), "exit_code": self.exit_code, "life": self.life}).encode()
 
 
+def restarts_document(restarts: HostRestarts) -> dict[str, Any]:
+    """Return what the launch document of an attempt says of those that follow it."""
+    platform = {"done": restarts.platform_done, "allowed": restarts.platform_allowed}
+    return {"done": restarts.done, "allowed": restarts.allowed, "platform": platform}
+
+
+def is_of_platform(one: Learner) -> bool:
+    """Say whether a learner has ended by a fault of the platform."""
+    return one.stopped != PREEMPT and one.reason is not None and one.reason.code.startswith("S")
+
+
 class SimulatedTarget:
     """One host or cluster."""
 
@@ -598,13 +609,15 @@ class SimulatedTarget:
         if one.restarts is None or one.asked or one.is_hidden or end is None or not end.ended_by_itself:
             return False
         found = {"exit_code": end.exit_code, "signal": end.signal, "stopped": end.stopped}
-        launch = LaunchDocument({"restarts": asdict(one.restarts)})
+        launch = LaunchDocument({"restarts": restarts_document(one.restarts)})
         has_failed = end.exit_code != 0 or end.signal is not None or end.stopped == PREEMPT
         if end.stopped != PREEMPT and any(
             re.search(each.encode(), other.output, re.MULTILINE)
             for each in one.restarts.barred_by
             for other in self._attempt_of(one)
         ):
+            return False
+        if one.is_to_finish and one.stopped != PREEMPT:
             return False
         return launch.is_followed(found, {"code": "C201"} if has_failed else None)
 
@@ -631,6 +644,8 @@ class SimulatedTarget:
         """Write down which attempt follows one that has failed; what comes then may not happen any more."""
         assert one.restarts is not None
         number, delay = one.ref.attempt + 1, 0.0 if one.stopped == PREEMPT else one.restarts.delay_seconds
+        if is_of_platform(one):
+            delay = one.restarts.platform_delay_seconds
         one.phase = LearnerPhase.STOPPING
         one.followed_by = Followed(number, self.now_us() + int(delay * 1e6), delay)
         self.world.story(f"{self.name}: {one.name} is to be followed by attempt {number}")
@@ -654,9 +669,12 @@ class SimulatedTarget:
             numbers = range(1, one.spec.learners + 1)
             refs = [replace(one.ref, attempt=followed.attempt, learner=number) for number in numbers]
             self.restarts_within[one.ref.job_id] = self.scheduler.now + followed.delay_seconds
-            delay = min(2 * followed.delay_seconds, 60.0)
-            counted = replace(one.restarts, done=one.restarts.done + 1, delay_seconds=delay)
-            after = one.restarts if one.stopped == PREEMPT else counted
+            delay, done = min(2 * followed.delay_seconds, 60.0), one.restarts.platform_done + 1
+            after = one.restarts
+            if is_of_platform(one):
+                after = replace(after, platform_done=done, platform_delay_seconds=delay)
+            elif one.stopped != PREEMPT:
+                after = replace(after, done=after.done + 1, delay_seconds=delay)
             gates = HostGates(begin_us=followed.begin_us, limit=one.limit)
             self.hand_over(refs, one.spec, gates, after)
             # A stop that comes before its end is recorded is its controller's to pass on.
@@ -698,11 +716,23 @@ class SimulatedTarget:
             return
         one.runs, one.decided = False, True
         one.life += 1
-        one.phase, one.slots, one.ended_us = LearnerPhase.EXITED, (), self.now_us()
+        one.ended_us = self.now_us()
         one.reason = Reason("the agent was killed while the command ran", "S202")
         self.world.story(f"{self.name}: the agent of {one.name} is killed, and a new one ends the command")
+        if self._is_followed_though_killed(one):
+            self._name_next(one)
+            return
+        one.phase, one.slots = LearnerPhase.EXITED, ()
         self.admit()
         self.tell()
+
+    def _is_followed_though_killed(self, one: Learner) -> bool:
+        """Say whether its scribe has the waiter begin the next attempt; killed with the agent it cannot."""
+        if one.restarts is None or one.asked or one.stopped or one.is_hidden or one.is_to_finish:
+            return False
+        launch = LaunchDocument({"restarts": restarts_document(one.restarts)})
+        is_left = launch.is_followed({"stopped": ""}, {"code": "S202"}, is_agent_killed=True)
+        return is_left and not self.world.chance.goes_wrong("learner", "its scribe is killed, too")
 
     def _hide(self, one: Learner) -> None:
         one.is_hidden = True

@@ -93,9 +93,9 @@ def trial_number(job: str) -> int:
         return int.from_bytes(last.encode()[-6:], "big")
 
 
-def allocation_id(job: str, attempt: int) -> str:
-    """Return what tells an attempt of a job from its others."""
-    return "%s.%d" % (job, attempt)
+def attempt_variables(job: str, attempt: int) -> dict[str, str]:
+    """Return those of a trial's variables that say which attempt of its job it is."""
+    return {"DET_TRIAL_RUN_ID": str(attempt), "DET_ALLOCATION_ID": "%s.%d" % (job, attempt)}
 
 
 def planned_variables(
@@ -129,12 +129,11 @@ def planned_variables(
         "DET_CLUSTER_ID": cluster,
         "DET_EXPERIMENT_ID": str(trial_number(experiment or job)),
         "DET_TRIAL_ID": str(trial_number(job)),
-        "DET_TRIAL_RUN_ID": str(attempt),
         "DET_TRIAL_SEED": str(seed),
         "DET_TASK_TYPE": "TRIAL",
         "DET_TASK_ID": job,
-        "DET_ALLOCATION_ID": allocation_id(job, attempt),
         "DET_WORKDIR": workdir,
+        **attempt_variables(job, attempt),
         HPARAMS_VARIABLE: json.dumps({**json_object(config.get(HPARAMS_VARIABLE)), **params}),
         SLOTS_VARIABLE: config.get(SLOTS_VARIABLE) or json.dumps(list(range(gpus))),
     }

@@ -783,6 +783,23 @@ def test_no_attempt_follows_beyond_the_restarts_that_there_may_be() -> None:
     assert watched.followed == FOLLOWED, "a laptop that only watches does not know the limit"
 
 
+KILLED_AGENT = Reason("the agent was killed while the command ran", "S202")
+
+
+def test_what_a_host_has_followed_after_a_fault_of_the_platform_counts_as_one_of_those() -> None:
+    ended = exited(1, None, reason=KILLED_AGENT, followed_by=FOLLOWED)
+    job = view(statuses=those(ended), drained=True, max_platform_restarts=3, platform_restarts=1, restarts=2)
+
+    finish = finish_of(decide(job))
+
+    assert (finish.outcome.state, finish.followed) == (State.FAILED, FOLLOWED)
+    assert finish.restart is not None
+    assert (finish.restart.restarts, finish.restart.platform_restarts) == (2, 2)
+    text = "platform restart 2 of 3 in 1 s, since the agent was killed while the command ran"
+    assert finish.restart.text == text
+    assert finish_of(decide(replace(job, platform_restarts=3))).followed is None
+
+
 PREEMPTED = Reason("preempted: bob's job needs its GPUs", "S106")
 
 

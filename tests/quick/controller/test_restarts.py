@@ -76,10 +76,13 @@ def test_who_was_preempted_begins_again_at_once_and_is_not_counted() -> None:
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
-        pytest.param({}, None, id="plain"),
+        pytest.param({"max_platform_restarts": 0}, None, id="without restarts"),
+        pytest.param({}, (0, 0), id="its agent may be killed"),
         pytest.param({"max_restarts": 1}, (0, 1), id="with restarts"),
-        pytest.param({"gpus": 1}, (0, 0), id="a policy may preempt it"),
-        pytest.param({"gpus": 1, "ports": (80,)}, None, id="no policy preempts what serves"),
+        pytest.param({"gpus": 1, "max_platform_restarts": 0}, (0, 0), id="a policy may preempt it"),
+        pytest.param(
+            {"gpus": 1, "ports": (80,), "max_platform_restarts": 0}, None, id="no policy preempts what serves"
+        ),
         pytest.param({"gpus": 1, "ports": (80,), "preemptible": True}, (0, 0), id="it agrees"),
         pytest.param({"max_restarts": 1, "learners": 2}, (0, 1), id="several learners"),
     ],
@@ -87,16 +90,35 @@ def test_who_was_preempted_begins_again_at_once_and_is_not_counted() -> None:
 def test_a_host_begins_the_next_attempt_of_what_may_fail_or_be_preempted(
     keys: dict[str, Any], expected: tuple[int, int] | None
 ) -> None:
-    found = at_host(spec(**keys), restarts=0, draw=0.5)
+    found = at_host(spec(**keys), restarts=0, platform_restarts=0, draw=0.5)
     assert (None if found is None else (found.done, found.allowed)) == expected
 
 
 def test_a_host_begins_none_after_an_output_in_which_a_policy_with_an_action_matches() -> None:
     oom = {"pattern": "out of memory", "action": "cancel_retries"}
     ecc = {"pattern": "ECC", "action": "exclude_node"}
-    found = at_host(spec(max_restarts=1, log_policies=(oom, {"pattern": "named"}, ecc)), restarts=0, draw=0.5)
+    found = at_host(
+        spec(max_restarts=1, log_policies=(oom, {"pattern": "named"}, ecc)),
+        restarts=0,
+        platform_restarts=0,
+        draw=0.5,
+    )
 
     assert found is not None and found.barred_by == ("out of memory", "ECC")
+
+
+def test_a_host_begins_none_of_several_learners_after_a_fault_of_the_platform() -> None:
+    found = at_host(spec(learners=2, max_restarts=1), restarts=0, platform_restarts=0, draw=0.5)
+
+    assert found is not None and found.platform_allowed == 0
+
+
+def test_a_host_counts_faults_of_the_platform_apart() -> None:
+    found = at_host(spec(max_restarts=2, max_platform_restarts=3), restarts=2, platform_restarts=1, draw=0.5)
+
+    assert found is not None
+    assert (found.done, found.allowed, found.delay_seconds) == (2, 2, 4.0)
+    assert (found.platform_done, found.platform_allowed, found.platform_delay_seconds) == (1, 3, 2.0)
 
 
 def test_what_trying_again_cannot_mend_is_not_tried() -> None:

@@ -358,6 +358,15 @@ def test_an_attempt_that_was_preempted_costs_no_restart(tmp_path: Path) -> None:
     assert (last.attempt, last.restarts_left) == (2, 2)
 
 
+def test_an_attempt_that_a_fault_of_the_platform_ended_costs_a_restart_of_those(tmp_path: Path) -> None:
+    killed = {**followed(2), "exit_code": None, "reason": {"code": "S202"}}
+    predecessor = attempts(tmp_path, killed)._replace(platform_restarts_left=1)
+
+    ((_, last),) = GateReader().closed([predecessor])
+
+    assert (last.attempt, last.restarts_left, last.platform_restarts_left) == (2, 2, 0)
+
+
 def test_who_was_preempted_lets_nobody_go_though_no_restart_is_left() -> None:
     predecessor = before(may_fail=True, restarts_left=0, platform_restarts_left=0)
 

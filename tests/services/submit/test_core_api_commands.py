@@ -235,7 +235,7 @@ def test_an_empty_variable_makes_no_experiment(home: Home, folder: Path) -> None
     assert spec.framework.command == "python3 train.py"
     assert made.notes == ()
     assert "libraries" not in python_path(spec, "/code", "/agent")
-    assert at_host(replace(spec, max_restarts=1), restarts=0, draw=0.5) is not None
+    assert at_host(replace(spec, max_restarts=1), restarts=0, platform_restarts=0, draw=0.5) is not None
     assert start_variables(spec.env) == {}
 
 

@@ -375,8 +375,11 @@ def _followed(job: JobSnapshot) -> Followed | None:
     followed = next(found, None)
     if followed is None or followed.attempt != job.attempt + 1:
         return None
-    is_allowed = job.restarts < job.spec.max_restarts or job.is_watched or _is_preempted(job)
-    return followed if is_allowed else None
+    if job.is_watched or _is_preempted(job):
+        return followed
+    if _outcome(job).reason.fault is FaultOwner.PLATFORM:
+        return followed if job.platform_restarts < job.spec.max_platform_restarts else None
+    return followed if job.restarts < job.spec.max_restarts else None
 
 
 def _outcome(job: JobSnapshot) -> Outcome:
@@ -430,6 +433,7 @@ def _restart_at_host(job: JobSnapshot, outcome: Outcome, followed: Followed) -> 
         restarts=job.restarts,
         platform_restarts=job.platform_restarts,
         max_restarts=job.spec.max_restarts,
+        max_platform_restarts=job.spec.max_platform_restarts,
     )
 
 

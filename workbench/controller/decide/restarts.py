@@ -11,7 +11,6 @@ from typing import Final
 from runners.interface import Followed, HostRestarts
 from workbench.controller.decide.outcome import Outcome
 from workbench.job import PREEMPTED, FaultOwner, State
-from workbench.learner.determined_jobs import CONFIG_VARIABLE
 from workbench.manifest.builder.scripts_run import may_be_preempted
 from workbench.spec import JobSpec
 from workbench.values import dataclass
@@ -43,32 +42,51 @@ def backoff_seconds(tries: int, draw: float) -> float:
     return delay * (1.0 - JITTER + 2.0 * JITTER * draw)
 
 
-def at_host(spec: JobSpec, *, restarts: int, draw: float) -> HostRestarts | None:
+def at_host(spec: JobSpec, *, restarts: int, platform_restarts: int, draw: float) -> HostRestarts | None:
     """Return how the host of a job begins its next attempt, should the command fail; None where it does not.
 
     Where no restart is left one still follows an attempt that was preempted.
 
     Where a line of its output may bar a restart the host leaves that to the controller, which says why.
     """
-    if spec.env.get(CONFIG_VARIABLE):
+    # Of several learners whose agents were killed the controller compares the ends.
+    platform_allowed = spec.max_platform_restarts if spec.learners == 1 else 0
+    is_left = restarts < spec.max_restarts or platform_restarts < platform_allowed
+    if not is_left and not may_be_preempted(spec):
         return None
-    if restarts >= spec.max_restarts and not may_be_preempted(spec):
-        return None
-    # No host has another machine, which one that is excluded would leave.
-    barred_by = tuple(policy["pattern"] for policy in spec.log_policies if policy.get("action"))
-    return HostRestarts(restarts, spec.max_restarts, backoff_seconds(restarts, draw), barred_by)
+    return HostRestarts(
+        restarts,
+        spec.max_restarts,
+        backoff_seconds(restarts, draw),
+        # No host has another machine, which one that is excluded would leave.
+        tuple(policy["pattern"] for policy in spec.log_policies if policy.get("action")),
+        platform_restarts,
+        platform_allowed,
+        backoff_seconds(platform_restarts, draw),
+    )
 
 
 def begun_at_host(
-    followed: Followed, outcome: Outcome, *, restarts: int, platform_restarts: int, max_restarts: int
+    followed: Followed,
+    outcome: Outcome,
+    *,
+    restarts: int,
+    platform_restarts: int,
+    max_restarts: int,
+    max_platform_restarts: int,
 ) -> Restart:
-    """Return the restart after an attempt that its host has followed by another: it counts as one of the user's.
+    """Return the restart after an attempt that its host has followed by another.
 
-    One that was preempted is not counted.
+    It is counted as the controller's own are; one that was preempted is not.
     """
     if outcome.reason.code == PREEMPTED:
         return _after_preemption(outcome, restarts, platform_restarts, followed.delay_seconds)
-    delay, allowed = followed.delay_seconds, max(max_restarts, restarts + 1)
+    delay = followed.delay_seconds
+    if outcome.reason.fault is FaultOwner.PLATFORM:
+        allowed = max(max_platform_restarts, platform_restarts + 1)
+        text = _text("platform restart", platform_restarts + 1, allowed, delay, outcome)
+        return Restart(delay, restarts, platform_restarts + 1, text)
+    allowed = max(max_restarts, restarts + 1)
     text = _text("restart", restarts + 1, allowed, delay, outcome)
     return Restart(delay, restarts + 1, platform_restarts, text)
 

@@ -68,7 +68,7 @@ from workbench.store.queries.experiments import (
     trials,
     turns_of,
 )
-from workbench.store.queries.jobs import detail, job
+from workbench.store.queries.jobs import attempts, detail, job
 from workbench.store.queries.metric_values import find_series, metric_names, reported_names
 from workbench.store.queries.requests import add_request, requests
 from workbench.store.queries.step_course import AS_REPORTED, course_of
@@ -132,7 +132,7 @@ class _Trial:
     asked: tuple[int, float] = (0, 0.0)
     """The attempt that was asked to stop, and when."""
     paused: int = 0
-    """The attempt that was halted for the search to go on later; it counts as not ended. 0 for none."""
+    """The attempt that was to be halted for the search to go on later; it counts as not ended. 0 for none."""
     until: float | None = None
     """Its next report that counts is the first at so many units; None where each one counts."""
     is_waiting: bool = False
@@ -515,7 +515,7 @@ class Experiments:
                 is_awaited = not active.is_stopping and _is_awaited(active, trial)
                 if trial.is_waiting and has_ended and not (trial.is_stopped or active.is_stopping):
                     continue  # what its end means is known when the search has decided
-                if _is_held(active, trial, row):
+                if self._is_held(active, trial, row):
                     if not (active.is_paused or is_awaited):
                         touched |= self._request(row, "resume", while_runs=active)
                 elif has_ended:
@@ -912,7 +912,7 @@ class Experiments:
     def _reopen(self, active: _Active, goes_on: Mapping[str, int]) -> list[Operation]:
         for name, attempt in goes_on.items():
             trial = active.open[name] = active.ended.pop(name)
-            trial.ended_as, trial.goes_on_after = None, attempt
+            trial.ended_as, trial.goes_on_after, trial.paused = None, attempt, 0
         ends = {each.trial: each.ended_as for each in active.ended.values() if each.ended_as is not None}
         config = active.config
         return active.searcher.reopen(
@@ -1044,6 +1044,23 @@ class Experiments:
             trial.paused = row.attempt
         return self._request(row, "halt", who)
 
+    def _is_held(self, active: _Active, trial: _Trial, row: JobRow) -> bool:
+        """Say whether a trial's job has ended only for the search to go on later.
+
+        The halt of an attempt that failed first, and that its host has followed by the next one, ended that one.
+        """
+        if active.is_stopping or trial.is_stopped or row.deleted_us is not None or not trial.paused:
+            return False
+        # Who has its job deleted is answered first: a resume would be refused as often as it is asked for.
+        if row.state is not State.HALTED or row.intent is not Intent.NONE or was_stopped(row):
+            return False
+        between = range(trial.paused, row.attempt)
+        return all(
+            one.state is State.FAILED
+            for one in (attempts(self._context.store, row.id) if between else ())
+            if one.attempt in between
+        )
+
     def _request(
         self,
         row: JobRow,
@@ -1107,14 +1124,6 @@ def _waits_to_go_on(trial: _Trial, row: JobRow | None) -> bool:
     if row.deleted_us is not None or row.state is State.COMPLETED:
         return False  # a person has done that meanwhile
     return row.attempt == trial.goes_on_after and is_over(row)
-
-
-def _is_held(active: _Active, trial: _Trial, row: JobRow) -> bool:
-    """Say whether a trial's job has ended only for the search to go on later."""
-    if active.is_stopping or trial.is_stopped or row.deleted_us is not None or trial.paused != row.attempt:
-        return False
-    # Who has its job deleted is answered first: a resume would be refused as often as it is asked for.
-    return row.state is State.HALTED and row.intent is Intent.NONE and not was_stopped(row)
 
 
 def _is_awaited(active: _Active, trial: _Trial) -> bool:

@@ -20,7 +20,11 @@ from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, at_host,
 from workbench.controller.decide.scheduler import AT_ITS_HOST, LinedUpJob, QueueVerdict, SlotRequest
 from workbench.controller.targets.handover import can_wait_at_host
 from workbench.job import PREPARING, TERMINAL, Intent, LearnerPhase, Reason, State
-from workbench.learner.journal.launch_document import PREEMPT, has_failed_by_itself
+from workbench.learner.journal.launch_document import (
+    PREEMPT,
+    has_failed_by_itself,
+    is_tried_again_at_host,
+)
 from workbench.learner.queue.entries import group_mark, marks_text, shared_name
 from workbench.spec import SWEEP_LABEL, JobSpec
 from workbench.store.db.rows import OF_HOME, WATCHED, JobRow, LearnerRow
@@ -229,12 +233,18 @@ class TrackedJob:
             return False
         code = "" if one.reason is None else one.reason.code
         is_preempted = any(each.stopped == PREEMPT for each in ended)
-        if not is_preempted and not has_failed_by_itself(one.exit_code, one.signal, one.stopped, code):
+        is_of_user = has_failed_by_itself(one.exit_code, one.signal, one.stopped, code)
+        is_of_platform = is_tried_again_at_host(one.exit_code, one.stopped, code, is_agent_killed=True)
+        if not (is_preempted or is_of_user or is_of_platform):
             return False
         if self._is_watched:
             return True
         restarts = self.restarts_at_host()
-        return restarts is not None and (is_preempted or restarts.done < restarts.allowed)
+        if restarts is None or is_preempted:
+            return restarts is not None
+        if is_of_platform:
+            return restarts.platform_done < restarts.platform_allowed
+        return restarts.done < restarts.allowed
 
     def restarts_at(self, time_us: int, within: float) -> None:
         """Note when the host begins the attempt, which follows one that failed there; it can be asked to begin now.
@@ -253,7 +263,9 @@ class TrackedJob:
     def restarts_at_host(self) -> HostRestarts | None:
         """Return how the host begins the next attempt, should this one fail or be preempted; None where it does not."""
         row = self.row
-        restarts = at_host(self.spec, restarts=row.restarts, draw=self.draw) if row.trial is None else None
+        restarts = at_host(
+            self.spec, restarts=row.restarts, platform_restarts=row.platform_restarts, draw=self.draw
+        )
         if restarts is None or not can_wait_at_host(row.target):
             return None
         can = capabilities_of(row.target.runner)

@@ -513,7 +513,7 @@ class Loop:
         tracked.stands_at(queue_position(context.store, row, spec))
         tracked.draw = context.concurrency.random_share()
         if row.next_try_us is not None and tracked.is_handed_over:
-            within = context.now() + backoff_seconds(max(row.restarts - 1, 0), 1.0)
+            within = context.now() + backoff_seconds(max(row.restarts + row.platform_restarts - 1, 0), 1.0)
             tracked.restarts_at(row.next_try_us, within)
         elif row.next_try_us is not None:
             # A clock that jumped must not make it wait for ever.

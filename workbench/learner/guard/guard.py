@@ -79,7 +79,12 @@ class Guard:
         self._stopping = LearnerStop(folder, self._members)
         self._pipes = Pipes(["setup", "output"] if launch.setup else ["output"])
         self._scribe = ScribeProcess(
-            folder, self._folder_descriptor, launch, Mask(texts_to_mask(secrets, launch.env)), self._pipes
+            folder,
+            self._folder_descriptor,
+            launch,
+            Mask(texts_to_mask(secrets, launch.env)),
+            self._pipes,
+            self._begin_next_attempt,
         )
         self._upload_worker: UploadWorker | None = None
         self._retention_worker: RetentionWorker | None = None
@@ -551,8 +556,8 @@ class Guard:
         if self._upload_worker is not None:
             why = self._upload_results(self._upload_worker, why)
         self._await_records()
-        if self._launch.restarts:
-            self._begin_next_attempt(why)
+        if self._launch.restarts and not self._is_removed:
+            self._begin_next_attempt(self._state, why)
         self._state.document.update(phase="exited", stall="", reason=why)
         while not self._state.write(durable=True) and not state.is_removed(
             self._folder, self._folder_descriptor
@@ -566,27 +571,44 @@ class Guard:
         self._scribe.record_gpu_use()
         self._scribe.await_end(_SCRIBE_END_SECONDS)
 
-    def _begin_next_attempt(self, why: dict[str, Any] | None) -> None:
+    def _begin_next_attempt(
+        self, file: state.StateFile, why: dict[str, Any] | None, *, is_agent_killed: bool = False
+    ) -> None:
         """Have the host begin the next attempt, where one follows that is the host's to begin.
 
         Its number is on the disk first: whoever sees it knows that this attempt is not the last one, and that the next
-        one may have been given away.
+        one may have been given away. The scribe does it where the guard was killed: it is a copy of it, with the
+        secrets in its memory.
+
+        Args:
+            file: the learner's state.
+            why: why it failed; None where it did not.
+            is_agent_killed: whether that is the death of its agent, which nobody had asked to end.
         """
-        document = self._state.document
+        document = file.document
         try:
-            if self._is_removed or state.is_stop(self._folder):
+            # What its search had asked to finish is not tried again; one that is preempted is asked by its agent.
+            is_preempted = document["stopped"] == PREEMPT
+            if state.is_stop(self._folder) or (state.read_stop(self._folder) and not is_preempted):
                 return
             found, failure = document, why
             if self._launch.learners > 1:
+                if is_agent_killed:
+                    return  # the controller compares their ends
                 found = self._end_of_attempt(why)
                 failure = found.get("reason")
-            if not self._launch.is_followed(found, failure):
+            if not self._launch.is_followed(found, failure, is_agent_killed=is_agent_killed):
                 return
             from workbench.learner.guard.next_attempt import following_attempt
 
             is_preempted = found["stopped"] == PREEMPT
+            is_of_platform = not is_preempted and str((failure or {}).get("code")).startswith("S")
             following = following_attempt(
-                self._folder, self._launch, self._secrets, is_preempted=is_preempted
+                self._folder,
+                self._launch,
+                self._secrets,
+                is_preempted=is_preempted,
+                is_of_platform=is_of_platform,
             )
             if following.is_barred:
                 sys.stderr.write("a log policy may bar the next attempt: it is not begun from here\n")
@@ -595,7 +617,7 @@ class Guard:
             if not following.is_claimed():
                 return
             document.update(reason=why, followed_by=following.followed_by)
-            if self._state.write(durable=True) and following.give_to_waiter():
+            if file.write(durable=True) and following.give_to_waiter():
                 return
         except (
             Exception

@@ -1,9 +1,10 @@
-"""Has the host begin the next attempt of a job whose command failed, so that it goes on with the laptop off.
+"""Has the host begin the next attempt of a job whose command or guard failed, so that it goes on with the laptop off.
 
-The guard of an attempt prepares the next one as the controller's launch would: the same code, environment and launch
-document, in folders of its own, and what its container is made from, where it has one. Then it gives it to the home's
-waiter, which starts it after the back-off, when its turn for GPUs and CPUs has come. Only who has launched the attempt
-knows whether this is right: it has written ``restarts`` into the launch document then.
+The guard of an attempt, or its scribe where that was killed, prepares the next one as the controller's launch would:
+the same code, environment and launch document, in folders of its own, and what its container is made from, where it
+has one. Then it gives it to the home's waiter, which starts it after the back-off, when its turn for GPUs and CPUs has
+come. Only who has launched the attempt knows whether this is right: it has written ``restarts`` into the launch
+document then.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _NAMED_BY_ATTEMPT = ("LEARNER_NAME_PREFIX", "MASTER_ADDR")
 
 
 class FollowingAttempt:
-    """The attempt after one whose command has failed, or was preempted.
+    """The attempt after one whose command or agent has failed, or was preempted.
 
     Args:
         folder: the learner's folder.
@@ -63,6 +64,8 @@ class FollowingAttempt:
         secrets: the content of its file of secrets.
         is_preempted: whether it ended for a job of a higher priority: the next one is not counted, and waits no time
             unless this one has hardly run.
+        is_of_platform: whether it ended by a fault of the platform: those are counted apart, with a back-off of their
+            own.
         others: the same of the attempt's other learners.
     """
 
@@ -73,6 +76,7 @@ class FollowingAttempt:
         secrets: Mapping[str, str],
         *,
         is_preempted: bool = False,
+        is_of_platform: bool = False,
         others: Sequence[FollowingAttempt] = (),
     ) -> None:
         self._folder = folder
@@ -80,15 +84,22 @@ class FollowingAttempt:
         self._secrets = secrets
         self._restarts: dict[str, Any] = dict(launch.restarts or {})
         self._is_preempted = is_preempted
+        self._is_of_platform = is_of_platform
         self._container: dict[str, Any] | None = self._restarts.get("container")
         self._environment = {key: value for key, value in os.environ.items() if key not in _OF_THIS_ATTEMPT}
         self._attempt_dir = os.path.dirname(folder)
         self._job_dir = os.path.dirname(self._attempt_dir)
         self._number = launch.attempt + 1
         waits = not is_preempted or _ran_seconds(folder) < BRIEF_SECONDS
-        self._delay_seconds = float(self._restarts["delay_seconds"]) if waits else 0.0
+        counted = self._restarts["platform"] if is_of_platform else self._restarts
+        self._delay_seconds = float(counted["delay_seconds"]) if waits else 0.0
         self._begin_us = system.now_us() + int(self._delay_seconds * 1e6)
         self._names = launch.env["LEARNER_NAME_PREFIX"]
+        self._of_trial: dict[str, str] = {}
+        if launch.env.get("DET_EXPERIMENT_CONFIG"):
+            from workbench.learner.determined_jobs import attempt_variables  # no other job has these
+
+            self._of_trial = attempt_variables(launch.job, self._number)
         self._learners = sorted([self, *others], key=lambda one: one._launch.learner)
         for one in others:
             one._delay_seconds = self._delay_seconds
@@ -239,10 +250,13 @@ class FollowingAttempt:
         """Return the launch document of the next attempt. What is chosen at a start is left to the waiter."""
         before = self._launch.document
         restarts = dict(self._restarts)
+        counted = restarts
+        if self._is_of_platform:
+            counted = restarts["platform"] = dict(restarts["platform"])
         if not self._is_preempted:
-            restarts["done"] = int(restarts.get("done") or 0) + 1
+            counted["done"] = int(counted.get("done") or 0) + 1
         if self._delay_seconds:
-            restarts["delay_seconds"] = min(2 * self._delay_seconds, LONGEST_DELAY_SECONDS)
+            counted["delay_seconds"] = min(2 * self._delay_seconds, LONGEST_DELAY_SECONDS)
         spared = ("command", "setup", "restarts")
         moved = {name: value if name in spared else self._moved(value) for name, value in before.items()}
         moved["env"] = {name: self._variable(name, value) for name, value in moved["env"].items()}
@@ -278,6 +292,8 @@ class FollowingAttempt:
         """Return the value that one of the command's variables has in the next attempt."""
         if variable in _NAMED_BY_ATTEMPT:
             return self._name(value)
+        if variable in self._of_trial:
+            return self._of_trial[variable]
         marker = self._launch.marker
         if variable != "FABRIC_LEARNER" or not value.startswith(marker):
             return value
@@ -306,7 +322,12 @@ class FollowingAttempt:
 
 
 def following_attempt(
-    folder: str, launch: LaunchDocument, secrets: Mapping[str, str], *, is_preempted: bool
+    folder: str,
+    launch: LaunchDocument,
+    secrets: Mapping[str, str],
+    *,
+    is_preempted: bool,
+    is_of_platform: bool = False,
 ) -> FollowingAttempt:
     """Return the attempt after one all of whose learners are over; the arguments are those of its last one.
 
@@ -317,7 +338,9 @@ def following_attempt(
     numbers = [number for number in range(1, launch.learners + 1) if number != launch.learner]
     folders = [state.learner_folder(launch, number) for number in numbers]
     others = [FollowingAttempt(one, read(one), secrets, is_preempted=is_preempted) for one in folders]
-    return FollowingAttempt(folder, launch, secrets, is_preempted=is_preempted, others=others)
+    return FollowingAttempt(
+        folder, launch, secrets, is_preempted=is_preempted, is_of_platform=is_of_platform, others=others
+    )
 
 
 def _ran_seconds(folder: str) -> float:

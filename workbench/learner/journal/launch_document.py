@@ -19,6 +19,13 @@ NEVER = "never"
 PREEMPT = "preempt"
 """In a learner's state as ``stopped``: it ended for a job of a higher priority."""
 
+AGENT_KILLED = "S202"
+"""The code of the end of a learner whose agent was killed. One that is asked to end has it, too."""
+
+TRIED_AGAIN_AT_HOST = ("S100", "S104", "S105")
+"""Faults of the platform that leave the host as it was: its memory was full, somebody removed a container, GPUs went
+away while a command ran."""
+
 AUTO = "auto"
 """The collector of a job whose manifest says nothing of metrics."""
 
@@ -84,15 +91,17 @@ class LaunchDocument:
         """What every process of the learner carries in ``FABRIC_LEARNER``."""
         return "%s/%s/%d/%d" % (self.home, self.job, self.attempt, self.learner)
 
-    def is_followed(self, found: Mapping[str, Any], why: Mapping[str, Any] | None) -> bool:
+    def is_followed(
+        self, found: Mapping[str, Any], why: Mapping[str, Any] | None, *, is_agent_killed: bool = False
+    ) -> bool:
         """Say whether another attempt follows this end that is the host's to begin.
 
-        Faults of the platform have restarts of their own, which the controller counts. Who was stopped stays so, unless
-        it was preempted.
+        Faults of the platform have restarts of their own. Who was stopped stays so, unless it was preempted.
 
         Args:
             found: the learner's state; of several that of the one whose end is the attempt's.
             why: why it failed; None where it did not.
+            is_agent_killed: whether that is the death of its agent, which nobody had asked to end.
         """
         restarts = self.restarts
         if not restarts or why is None:
@@ -100,8 +109,12 @@ class LaunchDocument:
         stopped, code = found.get("stopped"), str(why.get("code") or "")
         if stopped == PREEMPT:
             return True
-        is_left = int(restarts.get("done") or 0) < int(restarts.get("allowed") or 0)
-        return is_left and has_failed_by_itself(found.get("exit_code"), found.get("signal"), stopped, code)
+        exit_code = found.get("exit_code")
+        if is_tried_again_at_host(exit_code, stopped, code, is_agent_killed=is_agent_killed):
+            return _is_left(restarts.get("platform") or {})
+        return _is_left(restarts) and has_failed_by_itself(
+            found.get("exit_code"), found.get("signal"), stopped, code
+        )
 
     def secret_values(self) -> dict[str, str]:
         """Return all that the file of secrets holds, credentials of data stores too; nothing where none is named.
@@ -123,6 +136,24 @@ class LaunchDocument:
             ValueError: it is not a JSON object.
         """
         return variables_of(self.secret_values())
+
+
+def _is_left(restarts: Mapping[str, Any]) -> bool:
+    return int(restarts.get("done") or 0) < int(restarts.get("allowed") or 0)
+
+
+def is_tried_again_at_host(
+    exit_code: int | None, stopped: str | None, reason_code: str, *, is_agent_killed: bool
+) -> bool:
+    """Say whether a learner has ended by a fault of the platform after which its host may try again by itself.
+
+    With a fault that the next attempt would meet, too, or of a machine that goes down, the controller deals.
+    """
+    if stopped:
+        return False
+    if is_agent_killed and reason_code == AGENT_KILLED:
+        return True
+    return exit_code not in (None, 0) and reason_code in TRIED_AGAIN_AT_HOST
 
 
 def has_failed_by_itself(

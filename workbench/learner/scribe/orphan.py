@@ -7,26 +7,56 @@ recorded before it was executed.
 from __future__ import annotations
 
 import os
+import select
 
 from workbench.learner.journal import reasons, state
 from workbench.learner.platform import process_table, processes, system
 
+_CONTAINER_SECONDS = 10.0
+"""How long a container may take to end after the agents that it belongs to."""
+
+_LOOK_AGAIN_SECONDS = 0.1
+_NOT_FOUND = 404
+
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Protocol
 
     from workbench.learner.journal.launch_document import LaunchDocument
 
+    class BeginNextAttempt(Protocol):
+        """What has the host begin the next attempt, where one follows: the guard's own, in a scribe."""
+
+        def __call__(
+            self, file: state.StateFile, why: dict[str, Any] | None, *, is_agent_killed: bool
+        ) -> None:
+            """Begin it before the end is recorded: by the state of the learner, and why it failed."""
+
 
 class Orphan:
-    """A learner without a guard, whose lock we hold."""
+    """A learner without a guard, whose lock we hold.
 
-    def __init__(self, folder: str, folder_descriptor: int, launch: LaunchDocument) -> None:
+    Args:
+        folder: its folder.
+        folder_descriptor: the same, open.
+        launch: its launch document.
+        begin_next_attempt: has the host begin the next attempt; None in a process that has not the job's secrets.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        folder_descriptor: int,
+        launch: LaunchDocument,
+        begin_next_attempt: BeginNextAttempt | None = None,
+    ) -> None:
         self._folder = folder
         self._folder_descriptor = folder_descriptor
         self._launch = launch
         self.file = state.StateFile.begin(folder, launch)
         self.file.document.update(state.read(folder))
+        self._begin_next_attempt = begin_next_attempt if launch.restarts else None
+        self._is_agent_killed = False
         self._end: tuple[dict[str, Any] | None, bool] | None = None
         self._rebooted = self.file.document.get("boot_id") != system.boot_id()
         self._ending = processes.Termination(self.members, launch.grace_seconds)
@@ -77,6 +107,7 @@ class Orphan:
                 decided = self._decide(failed=failed)
             except OSError:
                 return False
+        self._follow(why)
         document.update(
             phase="exited",
             reason=why,
@@ -89,6 +120,18 @@ class Orphan:
         self.file.clear()
         self._record_gpu_use()
         return True
+
+    def _follow(self, why: dict[str, Any] | None) -> None:
+        """Have the host begin the next attempt, once: nothing of this one runs any more.
+
+        A guard that was killed meanwhile may have given it away.
+        """
+        begin, self._begin_next_attempt = self._begin_next_attempt, None
+        document = self.file.document
+        if begin is None or document.get("followed_by"):
+            return
+        if not _may_run_in_engine(self._folder):
+            begin(self.file, why, is_agent_killed=self._is_agent_killed)
 
     def _record_gpu_use(self) -> None:
         if self._launch.slots:
@@ -121,6 +164,8 @@ class Orphan:
             kind = request.get("kind", "")
             is_asked = bool(request) and kind != state.FINISH
             document["stopped"] = kind if is_asked else ""
+            # Its guard may have been asked to end, as when the machine shuts down, and been killed for it.
+            self._is_agent_killed = not is_asked and not why
             why = reasons.of_stop(kind, request.get("by", "")) if is_asked else self._missing_end_reason()
         if lost_bytes:
             why = reasons.of_lost_output(lost_bytes)
@@ -159,6 +204,30 @@ class Orphan:
             return reasons.reason("the agent was killed before it started anything", "S202")
         what = "setup" if self.file.document.get("started_us") is None else "the command"
         return reasons.reason("the agent was killed while %s ran" % what, "S202")
+
+
+def _may_run_in_engine(folder: str) -> bool:
+    """Say whether a learner's container, if it has one, may still run: it ends in a moment after its agents.
+
+    Only its engine knows that.
+    """
+    path = os.path.join(folder, "container.json")
+    if not os.path.exists(path):
+        return False
+    from workbench.learner.platform.engine_client import EngineRefused, ask  # few learners need it
+
+    config = state.read_object(path)
+    until = system.elapsed_seconds() + _CONTAINER_SECONDS
+    try:
+        while ask(str(config["engine"]), "GET", "containers/%s/json" % config["name"])["State"]["Running"]:
+            if system.elapsed_seconds() >= until:
+                return True
+            select.poll().poll(_LOOK_AGAIN_SECONDS * 1000)
+    except EngineRefused as error:
+        return error.status != _NOT_FOUND
+    except (OSError, KeyError, TypeError, ValueError):
+        return True
+    return False
 
 
 def rescued_pipes(folder: str, folder_descriptor: int, launch: LaunchDocument) -> dict[str, int | None]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from workbench.learner.journal.tail import JournalTails
     from workbench.learner.platform.process_table import ContainerTree
     from workbench.learner.scribe.masking import Mask
+    from workbench.learner.scribe.orphan import BeginNextAttempt
     from workbench.learner.scribe.usage import Sampler
 
 PIPE_BYTES = 1 << 20
@@ -63,12 +64,19 @@ class ScribeProcess:
         launch: its launch document.
         mask: finds its secrets.
         pipes: what it prints into.
+        begin_next_attempt: what it calls where the guard is killed: see :class:`Orphan`.
 
     Where the folder's file system may lose the last that it was given, each scribe leaves that to the next one.
     """
 
     def __init__(
-        self, folder: str, folder_descriptor: int, launch: LaunchDocument, mask: Mask, pipes: Pipes
+        self,
+        folder: str,
+        folder_descriptor: int,
+        launch: LaunchDocument,
+        mask: Mask,
+        pipes: Pipes,
+        begin_next_attempt: BeginNextAttempt | None = None,
     ) -> None:
         self._tails: JournalTails | None = None
         if system.may_lose_writes(folder):
@@ -80,6 +88,7 @@ class ScribeProcess:
         self._launch = launch
         self._mask = mask
         self._pipes = pipes
+        self._begin_next_attempt = begin_next_attempt
         self._guard = os.getpid()
         self._control: int | None = None
         self.report: int | None = None
@@ -208,6 +217,7 @@ class ScribeProcess:
                 folder_descriptor=self._folder_descriptor,
                 control=control,
                 report=report,
+                begin_next_attempt=self._begin_next_attempt,
             )
             if self._faults >= _MANY_DEATHS:
                 scribe.give_up_collecting()

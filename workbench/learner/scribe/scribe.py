@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from workbench.learner.journal.launch_document import LaunchDocument
+    from workbench.learner.scribe.orphan import BeginNextAttempt
     from workbench.learner.scribe.pump import Pump
     from workbench.learner.scribe.transcriber import Transcriber
     from workbench.learner.scribe.usage import Sampler
@@ -70,6 +71,7 @@ class Scribe:
         folder_descriptor: the folder, open: it tells one that was removed from one whose home was moved.
         control: a pipe with the guard's commands; its end means that the guard is dead. None: it is dead.
         report: a pipe for messages to the guard.
+        begin_next_attempt: what is called where the guard is killed: see :class:`Orphan`.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Scribe:
         folder_descriptor: int,
         control: int | None = None,
         report: int | None = None,
+        begin_next_attempt: BeginNextAttempt | None = None,
     ) -> None:
         self._folder = folder
         self._folder_descriptor = folder_descriptor
@@ -88,6 +91,7 @@ class Scribe:
         self._channels = channels
         self._control = control
         self._report = report
+        self._begin_next_attempt = begin_next_attempt
         self._make_sampler: Callable[[], Sampler] | None = None
         self._sampler: Sampler | None = None
         self._sample_from = time.monotonic() + SAMPLE_FROM_SECONDS
@@ -306,7 +310,8 @@ class Scribe:
             self._recorded = True
             return
         self._output_saved = False
-        self._orphan = Orphan(self._folder, self._folder_descriptor, self._launch)
+        begin = self._begin_next_attempt
+        self._orphan = Orphan(self._folder, self._folder_descriptor, self._launch, begin)
 
     def _end_orphan(self) -> None:
         if self._orphan is None or self._orphan_ended or self._orphan.due_seconds() or self._orphan.step():

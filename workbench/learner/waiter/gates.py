@@ -166,9 +166,15 @@ def following_attempt(attempt: AwaitedAttempt, states: Sequence[State]) -> Optio
         return None
     job_dir = os.path.dirname(os.path.dirname(attempt.folders[0]))
     following = [os.path.join(job_dir, f"attempt-{number}", os.path.basename(one)) for one in attempt.folders]
-    is_preempted = any(one.get("stopped") == PREEMPT for one in states)
-    left = attempt.restarts_left if is_preempted else max(0, attempt.restarts_left - 1)
-    return attempt._replace(attempt=number, restarts_left=left, folders=tuple(following))
+    left, platform_left = attempt.restarts_left, attempt.platform_restarts_left
+    if not any(one.get("stopped") == PREEMPT for one in states):
+        # Only of one learner does a host follow a fault of the platform.
+        is_of_platform = len(states) == 1 and _is_of_platform(states[0])
+        left = max(0, left - (not is_of_platform))
+        platform_left = max(0, platform_left - is_of_platform)
+    return attempt._replace(
+        attempt=number, restarts_left=left, platform_restarts_left=platform_left, folders=tuple(following)
+    )
 
 
 def _is_end_of(predecessor: AwaitedAttempt, found: State) -> bool:
