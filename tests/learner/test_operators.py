@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -295,18 +296,19 @@ def test_a_job_that_is_not_one_alone_is_not_ended(folder: str) -> None:
         by(OPERATOR, refused)
 
 
-def test_orders_that_ended_jobs_are_gone_a_day_later(folder: str) -> None:
+def test_an_operators_orders_that_ended_jobs_are_gone_a_day_later(folder: str) -> None:
     ordered(folder, OPERATOR, "end-old", '{"order": "end"}')
     os.utime(f"{folder}/end-old", (1, 1))
     ordered(folder, EVE, "end-theirs", '{"order": "end"}')
     os.utime(f"{folder}/end-theirs", (1, 1))
 
-    with has_gpu(folder):
-        by(OPERATOR, lambda: check(bool(operators.end_job(folder, ["GPU-1"], JOB))))
-        by(OPERATOR, lambda: check(bool(operators.end_job(folder, ["GPU-1"], JOB))))
+    with has_gpu(folder), has_gpu(folder, EVE, "GPU-2", "training-other"):
+        for job in (JOB, "training-other", JOB):
+            by(OPERATOR, partial(operators.end_job, folder, ["GPU-1", "GPU-2"], job))
 
     names = {path.name for path in Path(folder).glob("end-*")}
-    assert "end-old" not in names and "end-theirs" in names and len(names) == 2
+    assert "end-old" not in names and "end-theirs" in names and len(names) == 3
+    assert operators.who_ends(folder, (NAME,), f"{JOB}/2", EVE) == NAME
 
 
 # What nobody else does
