@@ -6,6 +6,7 @@ job that was submitted comes to its end. Who is killed is drawn from a seed; ``-
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -82,6 +83,13 @@ class Person:
         """List the agents of learners at the host, those that were forked among them."""
         return [pid for pid in processes_of(self.user) if _environment(pid).get(b"FABRIC_GUARD")]
 
+    def recorded_agents(self) -> list[int]:
+        """List the agents that a learner's state names: until it runs its own program a command looks like one."""
+        files = self.user.home.glob(".fabric/*/*/jobs/*/attempt-*/learner-*/state.json")
+        states = [json.loads(file.read_text()) for file in files]
+        named = {one.get(key) for one in states for key in ("pid", "scribe_pid")}
+        return [pid for pid in self.agents() if pid in named]
+
 
 @pytest.fixture
 def people(home: Home, box: Box, tmp_path: Path) -> Iterator[tuple[Person, Person]]:
@@ -113,12 +121,12 @@ def kill_controller(_: Box, person: Person, __: random.Random) -> None:
 
 
 def kill_waiter(_: Box, person: Person, draw: random.Random) -> None:
-    _kill(lambda: person.pids(b"waiter") or person.agents(), draw)
+    _kill(lambda: person.pids(b"waiter") or person.recorded_agents(), draw)
 
 
 def kill_agent(_: Box, person: Person, draw: random.Random) -> None:
     """The guard of a learner, or its scribe."""
-    _kill(person.agents, draw)
+    _kill(person.recorded_agents, draw)
 
 
 def kill_connection(_: Box, person: Person, draw: random.Random) -> None:

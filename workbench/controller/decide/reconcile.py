@@ -377,7 +377,9 @@ def _followed(job: JobSnapshot) -> Followed | None:
         return None
     if job.is_watched or _is_preempted(job):
         return followed
-    if _outcome(job).reason.fault is FaultOwner.PLATFORM:
+    learners = job.statuses.values()
+    one = decider(learners, ends_when=job.spec.ends_when, intent=Intent.NONE) or next(iter(learners))
+    if one.reason is not None and one.reason.fault is FaultOwner.PLATFORM:
         return followed if job.platform_restarts < job.spec.max_platform_restarts else None
     return followed if job.restarts < job.spec.max_restarts else None
 
