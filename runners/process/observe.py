@@ -16,7 +16,7 @@ from runners.interface import AttemptRef, LearnerRef, LearnerStatus, Observation
 from runners.shared.agents import AgentKind, upload_agent
 from runners.shared.environment import marker
 from runners.shared.host_facts import HostFacts
-from runners.shared.learner_status import followed_by, is_waiting, status_of
+from runners.shared.learner_status import followed_by, is_waiting, reason_of, status_of
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase, Reason
 from workbench.learner.host.learners import is_dead, is_over
@@ -25,12 +25,17 @@ from workbench.values import dataclass
 
 
 def lost(ref: LearnerRef, facts: Mapping[str, Any], boot_id: str, node: str) -> LearnerStatus:
-    """Return the status of a learner without an agent and without a recorded end: lost, with the reason."""
+    """Return the status of a learner without an agent and without a recorded end: lost, with the reason.
+
+    Where its agent was about to have the next attempt begun, it had recorded why: as that the host counts it.
+    """
     state = facts["state"] or {}
+    recorded = {} if followed_by(state) is None else state
     return LearnerStatus(
         ref,
         LearnerPhase.LOST,
-        reason=_why_lost(state, boot_id),
+        reason=reason_of(recorded) or _why_lost(state, boot_id),
+        stopped=recorded.get("stopped") or "",
         started_us=state.get("started_us"),
         slots=tuple(facts["slots"]),
         node=node,

@@ -27,7 +27,7 @@ def status_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> LearnerSt
     if is_waiting(facts):
         # Nobody there starts it any more where its waiter is gone: what its launch brought is brought again.
         alive = bool(facts["alive"])
-        reason = _reason(state) if alive else Reason(until_given_again(state, node), "S200")
+        reason = reason_of(state) if alive else Reason(until_given_again(state, node), "S200")
         return LearnerStatus(
             ref, LearnerPhase.STARTING, reason=reason, node=node, waits=alive, cut_off=not alive
         )
@@ -36,7 +36,7 @@ def status_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> LearnerSt
         _phase(state, alive=facts["alive"]),
         exit_code=state.get("exit_code"),
         signal=state.get("signal"),
-        reason=_reason(state),
+        reason=reason_of(state),
         started_us=state.get("started_us"),
         ended_us=state.get("ended_us"),
         decided=bool(state.get("decided")),
@@ -82,7 +82,8 @@ def followed_by(state: Mapping[str, Any]) -> Followed | None:
         return None  # the job may have written it itself
 
 
-def _reason(state: Mapping[str, Any]) -> Reason | None:
+def reason_of(state: Mapping[str, Any]) -> Reason | None:
+    """Return why a learner waits or has failed, as its state says it; None where it says nothing."""
     if stall := state.get("stall"):
         return Reason(str(stall), "S204")
     reason = state.get("reason")

@@ -332,7 +332,7 @@ class QueueScreen(JobActions):
         shown, one = self.query_one("#queue-job", Static), self.waiting.chosen
         shown.set_class(one is None, "-empty")
         if one is not None and one.job is None:
-            shown.update(plain(f"{one.title}: of other people's jobs only the GPUs are shown", "dim"))
+            shown.update(plain(f"{one.title}: of other people's jobs no more is shown", "dim"))
         elif one is not None and one.job is not None:
             row = one.job.row
             shown.update(plain(row.name) + plain(f"  {row.reason.text or 'waits for its turn'}", "dim"))

@@ -97,6 +97,8 @@ def test_a_policy_names_operators() -> None:
     )
 
     assert found.operators == ("ada", "@gpu-admins")
+    directory = parse_policy('operators = ["@domain users", "CORP\\ada"]')
+    assert directory.operators == ("@domain users", "CORP\\ada")
     assert parse_policy("operators = []").operators == parse_policy("").operators == ()
 
 
@@ -282,18 +284,36 @@ def test_nobody_but_an_operator_ends_a_job(folder: str) -> None:
     assert operators.who_ends(folder, (NAME,), f"{JOB}/2", ANNA) == ""
 
 
-def test_a_job_that_is_not_one_alone_is_not_ended(folder: str) -> None:
+def test_a_job_that_holds_no_gpu_is_not_ended(folder: str) -> None:
     def refused() -> None:
-        for job, why in (
-            (JOB, "is one of several jobs"),
-            ("training-other", "holds no GPU"),
-            ("", "holds no"),
-        ):
-            with pytest.raises(Failure, match=why):
+        for job in ("training-other", ""):
+            with pytest.raises(Failure, match="holds no"):
                 operators.end_job(folder, ["GPU-1", "GPU-2"], job)
 
-    with has_gpu(folder, EVE), has_gpu(folder, ANNA, "GPU-2"):
+    with has_gpu(folder, EVE):
         by(OPERATOR, refused)
+
+
+def test_nobody_protects_a_job_by_a_lease_that_names_it(folder: str) -> None:
+    with has_gpu(folder, EVE), has_gpu(folder, ANNA, "GPU-2"):
+        by(OPERATOR, lambda: check(bool(operators.end_job(folder, ["GPU-1", "GPU-2"], JOB))))
+
+    for person in (EVE, ANNA):
+        assert operators.who_ends(folder, (NAME,), f"{JOB}/2", person) == NAME
+
+
+def test_a_job_that_an_operator_ends_is_not_begun_again_where_root_empties_the_host(
+    folder: str, policy: Path
+) -> None:
+    (policy.parent / "drain").touch()
+    with has_gpu(folder):
+        by(OPERATOR, lambda: check(bool(operators.end_job(folder, ["GPU-1"], JOB))))
+    order = json.dumps({"order": operators.END, "attempt": f"{JOB}/2", "person": os.getuid()})
+    ordered(folder, OPERATOR, "end-1", order)
+
+    found = limits_of(folder, "asked").exceeded()
+
+    assert found is not None and found.kind == "halt"
 
 
 def test_an_operators_orders_that_ended_jobs_are_gone_a_day_later(folder: str) -> None:
@@ -331,10 +351,31 @@ def test_an_order_counts_by_its_owner_alone(folder: str) -> None:
 
 
 def test_nobody_keeps_an_operator_from_an_order_by_taking_its_name(folder: str) -> None:
-    ordered(folder, EVE, f"drain-{OPERATOR}")
+    for ending in ("", *(f".{number}" for number in range(20))):
+        ordered(folder, EVE, f"drain-{OPERATOR}{ending}")
     by(OPERATOR, lambda: operators.drain(folder))
 
     assert counts(folder)
+
+
+def test_root_takes_back_what_operators_have_ordered_whatever_else_lies_there(folder: str) -> None:
+    ordered(folder, OPERATOR, "drain-b")
+    by(EVE, lambda: Path(f"{folder}/drain-").mkdir())
+    assert counts(folder)
+
+    operators.end_drain(folder)
+
+    assert not counts(folder)
+
+
+def test_more_orders_of_one_person_than_anybody_needs_are_not_looked_at(folder: str) -> None:
+    for number in range(120):
+        descriptor = replace_own(f"{folder}/drain-{number}", '{"order": "drain"}')
+        assert descriptor is not None
+        os.close(descriptor)
+        os.chown(f"{folder}/drain-{number}", OPERATOR, -1)
+
+    assert len(operators.read_orders(folder, DRAIN, [NAME])) == 100
 
 
 def a_link(folder: str, elsewhere: Path) -> None:

@@ -217,6 +217,13 @@ PREEMPTED = {**SETTLES, "stopped": "preempt", "reason": {"code": "S106"}}
         pytest.param({**FAILS, "decided": False}, SETTLES, None, id="nobody has decided"),
         pytest.param(FAILS, PREEMPTED, 2, id="it failed beside one that was preempted"),
         pytest.param({**FAILS, "exit_code": 0, "reason": None}, PREEMPTED, 1, id="it completed before that"),
+        pytest.param(
+            {**FAILS, "exit_code": 0, "stopped": "max_runtime"},
+            PREEMPTED,
+            1,
+            id="its time was over before that",
+        ),
+        pytest.param(FAILS, {**SETTLES, "agent_killed": True}, None, id="the other one's agent was killed"),
     ],
 )
 def test_the_end_of_an_attempt_is_that_of_the_learner_which_decided_it(
@@ -380,7 +387,12 @@ def test_a_command_that_failed_by_itself_is_followed_at_its_host(
             {**FAILED, "exit_code": None, "stopped": "kill"}, "", True, False, id="somebody killed it"
         ),
         pytest.param(FAILED, "S105", False, True, id="its GPUs were lost"),
-        pytest.param({**FAILED, "exit_code": 137}, "S100", False, True, id="the machine's memory"),
+        pytest.param(
+            {**FAILED, "exit_code": 137, "stopped": "memory"}, "S100", False, True, id="the machine's memory"
+        ),
+        pytest.param(
+            {**FAILED, "exit_code": 137, "stopped": "memory"}, "C206", False, False, id="its own limit"
+        ),
         pytest.param({**FAILED, "exit_code": 137}, "S104", False, True, id="a container was removed"),
         pytest.param({**FAILED, "exit_code": 125}, "S101", False, False, id="it never started"),
         pytest.param({**FAILED, "exit_code": 0}, "S303", False, False, id="results not stored"),

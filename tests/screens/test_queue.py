@@ -77,7 +77,7 @@ async def test_ranks_are_those_of_all_people_and_of_others_only_the_gpus_are_sho
         await shown.until_shown("1 of 3", "eve's", "2 of 3", "resnet-seed-2", "3 of 3", "3 jobs wait")
         assert in_order(shown, "nightly", "eve's", "resnet-seed-2", "resnet-seed-3")
         await shown.press("j")
-        await shown.until_shown("of other people's jobs only the GPUs are shown")
+        await shown.until_shown("of other people's jobs no more is shown")
         await shown.press("enter", "x")  # of somebody else's job nothing is opened or halted
         await shown.press("j")
         await shown.until_shown("enough is free by about 16:20")

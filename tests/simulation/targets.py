@@ -643,8 +643,9 @@ class SimulatedTarget:
     def _name_next(self, one: Learner) -> None:
         """Write down which attempt follows one that has failed; what comes then may not happen any more."""
         assert one.restarts is not None
-        number, delay = one.ref.attempt + 1, 0.0 if one.stopped == PREEMPT else one.restarts.delay_seconds
-        if is_of_platform(one):
+        end = self._end_of_attempt(one) or one
+        number, delay = one.ref.attempt + 1, 0.0 if end.stopped == PREEMPT else one.restarts.delay_seconds
+        if is_of_platform(end):
             delay = one.restarts.platform_delay_seconds
         one.phase = LearnerPhase.STOPPING
         one.followed_by = Followed(number, self.now_us() + int(delay * 1e6), delay)
@@ -652,12 +653,17 @@ class SimulatedTarget:
         self._later(
             one,
             self.world.chance.between("how long a hand-over takes", 0.0, 1.0),
-            partial(self._give_next, one),
+            partial(self._give_next, one, end),
         )
         self.tell()
 
-    def _give_next(self, one: Learner) -> None:
-        """Give the next attempt to the waiter, unless somebody has asked for a stop, or the waiter does not take it."""
+    def _give_next(self, one: Learner, end: Learner) -> None:
+        """Give the next attempt to the waiter, unless somebody has asked for a stop, or the waiter does not take it.
+
+        Args:
+            one: whose agent does it.
+            end: the learner whose end is that of the attempt.
+        """
         assert one.restarts is not None and one.followed_by is not None
         followed = one.followed_by
         if one.asked or self.world.chance.goes_wrong("refuse", "the waiter after a failure"):
@@ -671,9 +677,9 @@ class SimulatedTarget:
             self.restarts_within[one.ref.job_id] = self.scheduler.now + followed.delay_seconds
             delay, done = min(2 * followed.delay_seconds, 60.0), one.restarts.platform_done + 1
             after = one.restarts
-            if is_of_platform(one):
+            if is_of_platform(end):
                 after = replace(after, platform_done=done, platform_delay_seconds=delay)
-            elif one.stopped != PREEMPT:
+            elif end.stopped != PREEMPT:
                 after = replace(after, done=after.done + 1, delay_seconds=delay)
             gates = HostGates(begin_us=followed.begin_us, limit=one.limit)
             self.hand_over(refs, one.spec, gates, after)

@@ -216,6 +216,48 @@ def test_two_jobs_of_a_sweep_with_one_number_are_the_newest_or_refused(store: St
         resolve(store, "lr[1]", one=True)
 
 
+def test_numbers_never_mix_the_jobs_of_two_sweeps(store: Store) -> None:
+    old = [add_job(store, f"digits-{number}", labels={"sweep": "old"}) for number in range(1, 6)]
+    new = [add_job(store, f"digits-{number}", labels={"sweep": "new"}) for number in range(1, 4)]
+    add_job(store, "digits-more-9", labels={"sweep": "more"})
+    notes: list[str] = []
+    store.note_by(notes.append)
+
+    assert resolve(store, "digits[3]").id == new[2].id
+    assert notes == [
+        "2 sweeps have jobs that are called digits-N; this is the newest, with the label sweep=new"
+    ]
+    with pytest.raises(UnknownName, match="no job of the sweep digits has the number 5"):
+        [resolve(store, each) for each in each_name(store, ["digits[1..5]"])]
+    with pytest.raises(AmbiguousName, match="2 sweeps have jobs that are called digits-N") as caught:
+        resolve(store, "digits[5]", one=True)
+    assert caught.value.hint == "their labels tell them apart: new[5], old[5]"
+    assert resolve(store, "old[5]", one=True).id == old[4].id
+
+
+def test_jobs_of_a_sweep_that_are_called_otherwise_have_no_numbers(store: Store) -> None:
+    for name in ("run-1e-3", "other-3"):
+        add_job(store, name, labels={"sweep": "lr"})
+
+    with pytest.raises(UnknownName, match="the jobs of the sweep lr have no numbers of one kind"):
+        resolve(store, "lr[3]")
+
+
+def test_a_number_that_fits_a_search_and_a_sweep_of_one_name_is_refused_where_one_is_meant(
+    store: Store,
+) -> None:
+    begin(store)
+    rows = make(store, 1, 2)
+    add_job(store, "many-1", labels={"sweep": "lr"})
+
+    assert resolve(store, "many[1]").id == rows[0].id
+    with pytest.raises(AmbiguousName, match=r"'many\[1\]' fits a job of abcdefghj and") as caught:
+        resolve(store, "many[1]", one=True)
+    assert caught.value.hint == "write abcdefghj[1], or many-1"
+    assert resolve(store, "many[2]", one=True).id == rows[1].id
+    assert resolve(store, "abcdefghj[1]", one=True).id == rows[0].id
+
+
 def test_a_number_behind_a_single_job_or_nothing_is_refused(store: Store) -> None:
     row = add_job(store, "solo")
 

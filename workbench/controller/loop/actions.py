@@ -40,6 +40,7 @@ from workbench.controller.targets.backend_worker import BackendWorker, LaunchOrd
 from workbench.errors import FabricError
 from workbench.job import PREEMPTED, PREPARING, Intent, Reason, State
 from workbench.learner.determined_jobs import CONFIG_VARIABLE, searched_by
+from workbench.learner.journal.state import BY_CONTROLLER
 from workbench.spec import JobSpec
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
@@ -311,14 +312,14 @@ class ActionExecutor:
     def _stop(self, tracked: TrackedJob, kind: Literal["halt", "kill"], grace_seconds: float) -> None:
         tracked.call(Operation.STOP)
         tracked.stopping = kind
-        request = StopRequest(kind, grace_seconds, by=tracked.asked_by or "the controller")
+        request = StopRequest(kind, grace_seconds, by=tracked.asked_by or BY_CONTROLLER)
         self._worker(tracked).stop(tracked.attempt, request)
 
     def _probe_previous(self, tracked: TrackedJob, *, end: bool) -> None:
         before = tracked.attempt_before
         if end:
             tracked.call(Operation.STOP, before)
-            self._worker(tracked).stop(before, StopRequest("kill", 0.0, by="the controller"))
+            self._worker(tracked).stop(before, StopRequest("kill", 0.0, by=BY_CONTROLLER))
         else:
             tracked.call(Operation.PROBE, before)
             self.probe(tracked, before)

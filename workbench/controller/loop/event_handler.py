@@ -37,6 +37,7 @@ from workbench.controller.loop.actions import ActionExecutor
 from workbench.controller.loop.context import AwaitedProbe, ControllerContext, target_key
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.job import TERMINAL, Intent, Reason, State
+from workbench.learner.journal.state import BY_CONTROLLER
 from workbench.store.queries.jobs import attempts, attempts_by_reason, job, transitions
 from workbench.store.queries.learners import learners
 from workbench.store.updates.jobs import add_note, correct_end, mark_in_sight, mark_seen
@@ -403,7 +404,7 @@ class EventHandler:
             self._context.log.say(
                 f"{ref.job_id}: attempt {ref.attempt} is over, but learner {ref.learner} is there"
             )
-            kill = StopRequest("kill", 0.0, by="the controller")
+            kill = StopRequest("kill", 0.0, by=BY_CONTROLLER)
             if row.deleted_us is None:
                 worker.stop(attempt, kill)
             else:

@@ -593,8 +593,8 @@ class Guard:
                 return
             found, failure = document, why
             if self._launch.learners > 1:
-                if is_agent_killed:
-                    return  # the controller compares their ends
+                if file is not self._state:
+                    return  # in the scribe: where an agent was killed the controller compares their ends
                 found = self._end_of_attempt(why)
                 failure = found.get("reason")
             if not self._launch.is_followed(found, failure, is_agent_killed=is_agent_killed):

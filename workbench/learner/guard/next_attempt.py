@@ -146,7 +146,7 @@ class FollowingAttempt:
             waiter.reach()
             for one in self._learners:
                 one._prepare()
-            if state.is_stop(self._folder):
+            if self._requests():
                 return False
             waiter.give(self._ticket(), self._secrets)
         except (Failure, OSError, KeyError, TypeError, ValueError) as error:
@@ -157,19 +157,27 @@ class FollowingAttempt:
             if not (isinstance(failure, Failure) and failure.kind == UNANSWERED):
                 return False
         # From here on the waiter has it, or may have it: nothing that fails takes that back.
+        self._pass_stop_on()
         if self._container is not None:
             remove_network(self._container["config"])
-        self._pass_stop_on()
         return True
 
+    def _requests(self) -> list[dict[str, Any]]:
+        """Return what was asked of the attempt's learners that ends it, a kill first."""
+        folders = [one._folder for one in self._learners]
+        found = [state.read_stop(folder) for folder in folders if state.is_stop(folder)]
+        return sorted(found, key=lambda request: request.get("kind") != "kill")
+
     def _pass_stop_on(self) -> None:
-        """Ask the next attempt to stop where this one was asked to meanwhile: nobody else may do so for long."""
-        if state.is_stop(self._folder):
+        """Ask the next attempt to stop where this one was asked to meanwhile: nobody else may do so for long.
+
+        What the controller ends by itself, as what is left of several learners, it does not mean for another attempt.
+        """
+        requests = [one for one in self._requests() if one.get("by") != state.BY_CONTROLLER]
+        if requests:
             for one in self._learners:
-                with contextlib.suppress(
-                    OSError
-                ):  # a folder that takes nothing: the controller asks it again
-                    state.ask_to_stop(self._moved(one._folder), state.read_stop(self._folder))
+                with contextlib.suppress(OSError):  # a full folder: the controller asks it again
+                    state.ask_to_stop(self._moved(one._folder), requests[0])
             poke(self._launch.home)
 
     def _waiter(self) -> HomeWaiter:

@@ -149,7 +149,7 @@ def is_tried_again_at_host(
 
     With a fault that the next attempt would meet, too, or of a machine that goes down, the controller deals.
     """
-    if stopped:
+    if stopped and not (stopped == "memory" and reason_code in TRIED_AGAIN_AT_HOST):
         return False
     if is_agent_killed and reason_code == AGENT_KILLED:
         return True

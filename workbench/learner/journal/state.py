@@ -420,6 +420,10 @@ def read_stop(folder: str) -> dict[str, Any]:
         return {} if is_unknown else {"kind": "halt"}
 
 
+BY_CONTROLLER = "the controller"
+"""In a request to stop, as ``by``: nobody has asked for it, it ends what is left of an attempt."""
+
+
 def is_stop(folder: str) -> bool:
     """Say whether somebody has asked for this learner to be stopped; to finish is no such request."""
     request = read_stop(folder)
@@ -487,18 +491,20 @@ def decides(launch: LaunchDocument) -> bool:
 def end_of_attempt(launch: LaunchDocument) -> dict[str, Any]:
     """Return the state of the learner whose end is that of the attempt, once nothing is left of any but its record.
 
-    It is empty before, and where the controller has to compare their ends: one was stopped, or none has decided. One
-    that fails beside another that was preempted has lost its peer.
+    It is empty before, and where the controller has to compare their ends: one was stopped, the agent of one was
+    killed, or none has decided. One that fails beside another that was preempted has lost its peer.
     """
     states = [read(learner_folder(launch, learner)) for learner in range(1, launch.learners + 1)]
     if not all(one.get("complete") or one.get("phase") == "exited" for one in states):
         return {}
     decision = read_decision(launch.attempt_dir)
     own = next((one for one in states if one.get("learner") == decision.get("learner")), {})
-    if not own.get("decided") or any(one.get("stopped") in ("halt", "kill") for one in states):
+    is_unclear = any(one.get("stopped") in ("halt", "kill") or one.get("agent_killed") for one in states)
+    if not own.get("decided") or is_unclear:
         return {}
     preempted = next((one for one in states if one.get("stopped") == PREEMPT), None)
-    return own if preempted is None or not decision.get("failed") else preempted
+    has_failed = own.get("stopped") == PREEMPT or own.get("exit_code") != 0 or own.get("signal") is not None
+    return own if preempted is None or not has_failed else preempted
 
 
 def learner_folder(launch: LaunchDocument, learner: int) -> str:

@@ -12,8 +12,9 @@ import hashlib
 import json
 import os
 import pwd
+import stat
 import time
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from workbench.learner.platform import owned_files
 from workbench.learner.platform.errors import Failure
@@ -32,8 +33,11 @@ _END_STALE_SECONDS = 86400.0
 """An order that ends an attempt is removed by its owner after this: the attempt is long over."""
 
 _FORMAT = 1
-_NAMES = 8
+_TRIES = 3
 """A name may be taken by somebody else."""
+
+_ORDERS_OF_A_PERSON = 100
+"""More of one person are not looked at."""
 
 
 class OperatorOrder(NamedTuple):
@@ -72,8 +76,13 @@ def drain_of(folder: str, operators: Sequence[str]) -> Optional[DrainOrder]:
     return DrainOrder(user_name(first.person), first.since_us)
 
 
-def read_orders(folder: str, kind: str, operators: Sequence[str]) -> List[OperatorOrder]:
-    """Return the orders of one kind that count; what anybody else has made does not."""
+def read_orders(
+    folder: str,
+    kind: str,
+    operators: Sequence[str],
+    wanted: Optional[Callable[[OperatorOrder], bool]] = None,
+) -> List[OperatorOrder]:
+    """Return the orders of one kind that count, and are ``wanted``; what anybody else has made does not."""
     if not operators:
         return []
     try:
@@ -81,9 +90,21 @@ def read_orders(folder: str, kind: str, operators: Sequence[str]) -> List[Operat
     except OSError:
         return []
     try:
+        found: List[OperatorOrder] = []
         known: Dict[int, bool] = {}
-        found = (_read_order(descriptor, name, kind, operators, known) for name in _files(descriptor, kind))
-        return [order for order in found if order is not None]
+        counts: Dict[int, int] = {}
+        for name in _files(descriptor, kind):
+            order = _read_order(descriptor, name, kind)
+            # Accounts may be asked for over a network: of what is an order, and so often, alone.
+            if order is None or not (wanted is None or wanted(order)):
+                continue
+            person = order.person
+            counts[person] = counts.get(person, 0) + 1
+            if person not in known:
+                known[person] = is_operator(person, operators)
+            if known[person] and counts[person] <= _ORDERS_OF_A_PERSON:
+                found.append(order)
+        return found
     finally:
         os.close(descriptor)
 
@@ -115,10 +136,12 @@ def who_ends(folder: str, operators: Sequence[str], attempt: str, person: int) -
         attempt: its name, as of ``entries.attempt_name``.
         person: whose it is: by its name alone another person's job of the same name would end, too.
     """
-    for order in read_orders(folder, END, operators):
-        if order.document.get("attempt") == attempt and order.document.get("person") == person:
-            return user_name(order.person)
-    return ""
+
+    def is_of_it(order: OperatorOrder) -> bool:
+        return order.document.get("attempt") == attempt and order.document.get("person") == person
+
+    found = read_orders(folder, END, operators, is_of_it)
+    return user_name(found[0].person) if found else ""
 
 
 def end_job(folder: str, gpus: Sequence[str], job: str) -> Dict[str, Any]:
@@ -140,17 +163,21 @@ def end_job(folder: str, gpus: Sequence[str], job: str) -> Dict[str, Any]:
         name, attempt = str(holding.document.get("job") or ""), holding.document.get("attempt")
         if holding.is_claimed and attempt is not None and (name == job or name.rpartition("-")[2] == job):
             found.update((person, name, attempt) for person in holding.people)
-    if len(found) != 1:
-        which = (
-            "is one of several jobs that hold GPUs here" if found else "holds no GPU here that can be ended"
+    if not found:
+        raise Failure(
+            "missing",
+            f"{job} holds no GPU here that can be ended.",
+            "`fabric gpus` shows who holds which, each with its job",
         )
-        raise Failure("missing", f"{job} {which}.", "`fabric gpus` shows who holds which, each with its job")
-    ((person, name, attempt),) = found
-    ends = attempt_name(name, attempt)
-    mark = hashlib.sha256(f"{person} {ends}".encode()).hexdigest()[:16]
     _remove_own(folder, END, older_than=_END_STALE_SECONDS)
-    _write_order(folder, END, mark, {"attempt": ends, "person": person})
-    return {"job": name, "attempt": attempt, "person": user_name(person)}
+    # A lease can name the job of somebody else: nobody protects one by that, and whose it is not is not ended.
+    for person, name, attempt in found:
+        ends = attempt_name(name, attempt)
+        mark = hashlib.sha256(f"{person} {ends}".encode()).hexdigest()[:16]
+        _write_order(folder, END, mark, {"attempt": ends, "person": person})
+    name, attempt = max((name, attempt) for _, name, attempt in found)
+    people = " and ".join(sorted(user_name(person) for person in {person for person, _, _ in found}))
+    return {"job": name, "attempt": attempt, "person": people}
 
 
 def drain(folder: str) -> None:
@@ -200,7 +227,10 @@ def drain_document(folder: str) -> Dict[str, Any]:
 
 
 def _check_operator() -> Tuple[str, ...]:
-    """Return the operators that the host's policy names, of whom this user is one, or root."""
+    """Return the operators that the host's policy names, of whom this user is one.
+
+    Root needs no order to end processes, and is one only where it is named.
+    """
     me = os.geteuid()
     try:
         operators = read_policy().operators
@@ -219,14 +249,15 @@ def _remove_own(folder: str, kind: str, older_than: float = -1.0) -> None:
     """Remove this user's orders of one kind, those of all where it is root."""
     me = os.geteuid()
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return
     try:
         for name in _files(descriptor, kind):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):  # one that cannot be removed keeps none of the others
                 found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-                if me in (0, found.st_uid) and time.time() - found.st_mtime > older_than:
+                is_old = time.time() - found.st_mtime > older_than
+                if me in (0, found.st_uid) and is_old and stat.S_ISREG(found.st_mode):
                     os.unlink(name, dir_fd=descriptor)
     finally:
         os.close(descriptor)
@@ -236,10 +267,8 @@ def _files(folder: int, kind: str) -> Iterator[str]:
     return (name for name in sorted(os.listdir(folder)) if name.startswith(f"{kind}-"))
 
 
-def _read_order(
-    folder: int, name: str, kind: str, operators: Sequence[str], known: Dict[int, bool]
-) -> Optional[OperatorOrder]:
-    """Return the order of a file; None where it is none, or not an operator's."""
+def _read_order(folder: int, name: str, kind: str) -> Optional[OperatorOrder]:
+    """Return the order of a file, whose owner may be anybody; None where it is none."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         descriptor = os.open(name, flags, dir_fd=folder)
@@ -247,17 +276,12 @@ def _read_order(
         return None
     try:
         found = os.fstat(descriptor)
-        person = found.st_uid
         if not owned_files.is_text_of_owner(found) or found.st_nlink != 1:
-            return None
-        if person not in known:
-            known[person] = is_operator(person, operators)
-        if not known[person]:
             return None
         document = json.loads(owned_files.read_own(descriptor))
         if not isinstance(document, dict) or document.get("order") != kind:
             return None
-        return OperatorOrder(person, found.st_mtime_ns // 1000, document)
+        return OperatorOrder(found.st_uid, found.st_mtime_ns // 1000, document)
     except (OSError, ValueError, RecursionError):
         return None
     finally:
@@ -269,8 +293,9 @@ def _write_order(folder: str, kind: str, name: str, facts: Mapping[str, Any]) ->
 
     leases.make_folder(folder)
     text = json.dumps({**facts, "format": _FORMAT, "order": kind})
-    for number in range(_NAMES):
-        path = os.path.join(folder, f"{kind}-{name}" + (f".{number}" if number else ""))
+    for number in range(_TRIES):
+        # What nobody knows before nobody takes.
+        path = os.path.join(folder, f"{kind}-{name}" + (f".{os.urandom(8).hex()}" if number else ""))
         descriptor = owned_files.replace_own(path, text)
         if descriptor is not None:
             os.close(descriptor)

@@ -21,7 +21,7 @@ _LINE = re.compile(
     r'([a-z_]+)\s*=\s*(?:"([^"]*)"|([0-9]+(?:\.[0-9]+)?)|\[\s*((?:"[^"]*"\s*,\s*)*(?:"[^"]*"\s*)?)\])'
 )
 _ITEM = re.compile('"([^"]*)"')
-_OPERATOR = re.compile(r"@?[^\s@:/]+")
+_OPERATOR = re.compile(r"@?[^@:/\n][^:/\n]*")
 
 
 class PolicyLimits(NamedTuple):

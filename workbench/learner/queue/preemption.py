@@ -218,18 +218,15 @@ class PreemptionWatch:
     def check(self) -> str:
         """Say who wants the GPUs of this job; empty where nobody does, or nothing has changed."""
         self.check_at = system.elapsed_seconds() + _LOOK_SECONDS.get(self._consent, 5.0)
-        if roots_drain_us() is not None:
-            policy = _policy()
-            if policy is not None and is_preemptible(self._consent, policy):
-                return _TO_BE_EMPTY % DRAIN_FILE
-        if not self._has_changed():
-            return ""
-        policy = _policy()
+        is_drained, has_changed = roots_drain_us() is not None, self._has_changed()
+        policy = _policy() if is_drained or has_changed else None
         if policy is None:
             return ""
-        operator = self._operator(policy)
+        operator = self._operator(policy) if has_changed else ""
         if self.ended_by or not is_preemptible(self._consent, policy):
             return ""
+        if is_drained:
+            return _TO_BE_EMPTY % DRAIN_FILE
         if operator:
             return _TO_BE_EMPTY % operator
         entry = self._preemptor(policy)

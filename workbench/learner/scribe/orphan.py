@@ -108,6 +108,8 @@ class Orphan:
             except OSError:
                 return False
         self._follow(why)
+        if self._launch.learners > 1:
+            document["agent_killed"] = True  # what of it still runs in an engine nobody may know
         document.update(
             phase="exited",
             reason=why,

@@ -310,7 +310,8 @@ class Scribe:
             self._recorded = True
             return
         self._output_saved = False
-        begin = self._begin_next_attempt
+        # Of a state that could not be read, as of a mount that ends, nobody knows whether it records the end.
+        begin = self._begin_next_attempt if found else None
         self._orphan = Orphan(self._folder, self._folder_descriptor, self._launch, begin)
 
     def _end_orphan(self) -> None:

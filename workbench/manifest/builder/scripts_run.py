@@ -153,6 +153,12 @@ _MODULES_FOR_PEOPLE: Final = {
 """Modules that Python runs for the same, by the program that each is."""
 
 
+_OPENING: Final = frozenset({"then", "do", "else", "{"})
+"""Words of the shell that a command may follow at once."""
+_AFTERWARDS: Final = frozenset({"fi", "done", "esac", "}", "wait", "exit", "echo", "true", ":"})
+"""What may come behind the program that a text is there for."""
+
+
 @lru_cache(maxsize=1024)
 def serves_people(command: str) -> bool:
     """Say whether a command ends in a program that people work with: a notebook, a service, or what a shell needs.
@@ -192,7 +198,9 @@ def _last_words(command: str) -> list[str]:
         elif is_file and not marks:
             is_file = False
         elif marks:
-            last = words if words and not is_piped else last
+            while words and words[0] in _OPENING:
+                del words[0]
+            last = words if words and words[0] not in _AFTERWARDS and not is_piped else last
             words, is_piped = [], token in {"|", "|&"}
         else:
             words.append(token)

@@ -151,6 +151,8 @@ def _member(store: Store, name: str, *, one: bool) -> JobRow | None:
             raise UnknownName("there is no array and no search yet", hint="fabric help run says what is one")
         return member(store, newest, number)
     if (search := whole_experiment(store, whose)) is not None:
+        if one and search.name == whose:
+            _refuse_other(store, search, whose, number)
         return member(store, search, number)
     if (swept := _of_sweep(store, whose, number, one=one)) is not None:
         return swept
@@ -165,27 +167,68 @@ def _member(store: Store, name: str, *, one: bool) -> JobRow | None:
 
 
 def _of_sweep(store: Store, sweep: str, number: int, *, one: bool) -> JobRow | None:
-    """Return the job of a sweep with a number, by what the names of its jobs begin with, or by its label."""
+    """Return the job of a sweep with a number, by what the names of its jobs begin with, or by its label.
+
+    Of several sweeps whose jobs are called so it is the newest: numbers of one command are never of two.
+    """
     from workbench.store.queries.sweeps import SWEEP  # it costs 10 ms, and few names are such
 
-    names = [f"{sweep}-{number:0{digits}}" for digits in range(1, 5)]
-    marks = ", ".join("?" * len(names))
-    found = _find(
-        store, f"name IN ({marks}) AND labels <> '{{}}' AND {SWEEP} <> '' ORDER BY seq DESC", *names
+    begins = f"{sweep}-"
+    sql = (
+        f"SELECT {SWEEP}, max(seq) FROM jobs WHERE deleted_us IS NULL AND name > ? AND name < ?"
+        f" AND substr(name, ?) NOT GLOB '*[^0-9]*' AND labels <> '{{}}' AND {SWEEP} <> '' GROUP BY 1 ORDER BY 2 DESC"
     )
+    named = [label for label, _ in store.rows(sql, (begins, begins + "\U0010ffff", len(begins) + 1))]
+    rows = _find(store, f"labels <> '{{}}' AND {SWEEP} = ? ORDER BY seq DESC", named[0] if named else sweep)
+    if not rows:
+        return None
+    if len(named) > 1:
+        several = f"{len(named)} sweeps have jobs that are called {begins}N"
+        if one:
+            which = ", ".join(f"{label}[{number}]" for label in named[:_SHOWN])
+            raise AmbiguousName(several, hint=f"their labels tell them apart: {which}")
+        store.note(f"{several}; this is the newest, with the label sweep={named[0]}")
+    numbered = [re.fullmatch(r"(.*-)(\d+)", row.name) for row in rows]
+    bases = {begins} if named else {"" if each is None else each[1] for each in numbered}
+    if len(bases) > 1 or "" in bases:
+        raise UnknownName(
+            f"the jobs of the sweep {sweep} have no numbers of one kind",
+            hint=f"`fabric list --label sweep={sweep}` lists them",
+        )
+    found = [
+        row
+        for row, each in zip(rows, numbered, strict=True)
+        if each is not None and each[1] in bases and int(each[2]) == number
+    ]
     if not found:
-        labelled = _find(store, f"labels <> '{{}}' AND {SWEEP} = ? ORDER BY seq DESC", sweep)
-        found = [row for row in labelled if re.search(rf"-0*{number}$", row.name)]
-        if labelled and not found:
-            raise UnknownName(
-                f"no job of the sweep {sweep} has the number {number}",
-                hint=f"`fabric list --label sweep={sweep}` lists them",
-            )
+        raise UnknownName(
+            f"no job of the sweep {sweep} has the number {number}",
+            hint=f"`fabric list --label sweep={named[0] if named else sweep}` lists them",
+        )
     if len(found) > 1 and one:
         raise _ambiguous(f"{sweep}[{number}]", found)
     if len(found) > 1:
         store.note(f"{len(found)} jobs fit {sweep}[{number}]; this is the newest, {short_id(found[0].id)}")
-    return found[0] if found else None
+    return found[0]
+
+
+def _refuse_other(store: Store, search: ExperimentRow, name: str, number: int) -> None:
+    """Refuse a number behind the name of a search where a job of a sweep is called so, too.
+
+    Raises:
+        AmbiguousName: there is such a job.
+    """
+    names = [f"{name}-{number:0{digits}}" for digits in range(1, 5)]
+    marks = ", ".join("?" * len(names))
+    others = _find(
+        store, f"name IN ({marks}) AND labels <> '{{}}' AND ifnull(parent, '') <> ?", *names, search.id
+    )
+    if others:
+        short = short_experiment_id(search.id)
+        raise AmbiguousName(
+            f"'{name}[{number}]' fits a job of {short} and {short_id(others[0].id)} ({others[0].name})",
+            hint=f"write {short}[{number}], or {others[0].name}",
+        )
 
 
 def _whole_job(store: Store, name: str, *, one: bool) -> JobRow | None:
