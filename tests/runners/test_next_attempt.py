@@ -21,7 +21,7 @@ from tests.runners.jobs import Jobs
 from workbench.learner.guard.container_command import command_of
 from workbench.learner.guard.next_attempt import FollowingAttempt, following_attempt, prepare_container
 from workbench.learner.journal.launch_document import LaunchDocument
-from workbench.learner.journal.state import end_of_attempt
+from workbench.learner.journal.state import end_of_attempt, read_stop
 from workbench.learner.platform.errors import Failure
 from workbench.learner.queue.entries import group_mark
 from workbench.paths import Home
@@ -185,6 +185,38 @@ def test_all_learners_of_the_next_attempt_are_prepared_and_given_to_the_waiter_a
         (2, 2, 1),
     ]
     assert all(Path(one["env"]["MODEL_DIR"]).is_dir() for one in written)
+
+
+@pytest.mark.parametrize(
+    ("request_to_stop", "passed_on"),
+    [
+        pytest.param(
+            {"kind": "kill", "by": "ada@laptop"}, {"kind": "kill", "by": "ada@laptop"}, id="a person's"
+        ),
+        pytest.param({"kind": "halt", "by": "the controller"}, {}, id="the controller's, of what is left"),
+    ],
+)
+def test_what_is_asked_of_one_learner_meanwhile_is_asked_of_the_next_attempt_where_a_person_asks(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch, request_to_stop: dict[str, Any], passed_on: dict[str, Any]
+) -> None:
+    job = jobs.plan("true", learners=2)
+    job = LaunchedAttempt.planned(jobs.runner(), replace(job.request, restarts=RESTARTS)).launch()
+    job.until_over()
+    folders = [Path(one.native["folder"]) for one in job.plan.learners]
+    launch = LaunchDocument(json.loads((folders[1] / "launch.json").read_text()))
+
+    def ask(*_: object) -> None:
+        (folders[0] / "stop.json").write_text(json.dumps(request_to_stop))
+
+    monkeypatch.setattr("workbench.learner.queue.home_waiter.HomeWaiter.reach", lambda _: None)
+    monkeypatch.setattr("workbench.learner.queue.home_waiter.HomeWaiter.give", ask)
+
+    following = following_attempt(str(folders[1]), launch, {}, is_preempted=False)
+
+    assert following.give_to_waiter()
+    after = [str(folder).replace("attempt-1", "attempt-2") for folder in folders]
+    assert [read_stop(folder) for folder in after] == [passed_on, passed_on]
+    assert not following_attempt(str(folders[1]), launch, {}, is_preempted=False).give_to_waiter()
 
 
 def test_only_one_of_several_learners_begins_the_next_attempt(jobs: Jobs) -> None:

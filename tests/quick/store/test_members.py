@@ -227,7 +227,7 @@ def test_numbers_never_mix_the_jobs_of_two_sweeps(store: Store) -> None:
     assert notes == [
         "2 sweeps have jobs that are called digits-N; this is the newest, with the label sweep=new"
     ]
-    with pytest.raises(UnknownName, match="no job of the sweep digits has the number 5"):
+    with pytest.raises(UnknownName, match="no job of the sweep digits has the number 4"):
         [resolve(store, each) for each in each_name(store, ["digits[1..5]"])]
     with pytest.raises(AmbiguousName, match="2 sweeps have jobs that are called digits-N") as caught:
         resolve(store, "digits[5]", one=True)
