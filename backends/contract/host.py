@@ -66,8 +66,6 @@ class Slot:
     is not leased."""
     holder_job: str = ""
     """The id of the job that holds it, or empty."""
-    holder_name: str = ""
-    """The name of that job, where its person shares it."""
     foreign: str = ""
     """The process that uses it without a lease, for messages; empty if there is none."""
     held_since_us: int | None = None
@@ -75,6 +73,8 @@ class Slot:
     idle: bool | None = None
     """Whether it is leased and nothing used it when the inventory was taken: its use is 0 %, and no process computes on
     it. None if it is not leased, or where that is not known."""
+    holder_name: str = ""
+    """The name of the job that holds it, where its person shares it."""
 
     @property
     def free(self) -> bool:

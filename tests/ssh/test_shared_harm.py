@@ -120,12 +120,20 @@ def kill_controller(_: Box, person: Person, __: random.Random) -> None:
     ensure_controller(person.ground.home)
 
 
+def _has_job(person: Person) -> None:
+    """Have a person have a job for a while: of those before none may be left."""
+    job_id = person.ground.submit("sleep 2", gpus=1, max_platform_restarts=50)
+    person.jobs[job_id] = Submitted(succeeds=True, priority=50, is_short=False)
+
+
 def kill_waiter(_: Box, person: Person, draw: random.Random) -> None:
+    _has_job(person)
     _kill(lambda: person.pids(b"waiter") or person.recorded_agents(), draw)
 
 
 def kill_agent(_: Box, person: Person, draw: random.Random) -> None:
     """The guard of a learner, or its scribe."""
+    _has_job(person)
     _kill(person.recorded_agents, draw)
 
 
