@@ -395,23 +395,23 @@ class BackendOptions:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-SHARE_NAMES: Final = "share_names"
-"""The setting of a host with which others there may read the names of this person's jobs."""
-
-
-def check_share_names(options: BackendOptions) -> None:
-    """Accept the setting :data:`SHARE_NAMES`, or none.
+def check_flag(options: BackendOptions, name: str) -> None:
+    """Accept a setting that is true or false, or is not there.
 
     Raises:
-        ConfigError: it is neither true nor false.
+        ConfigError: it is neither.
     """
-    if str(options.options.get(SHARE_NAMES, False)).lower() not in ("true", "false"):
-        raise ConfigError(f"{SHARE_NAMES} of {options.name} must be true or false")
+    if str(options.options.get(name, False)).lower() not in ("true", "false"):
+        raise ConfigError(f"{name} of {options.name} must be true or false")
 
 
-def shares_names(settings: Mapping[str, Any]) -> bool:
-    """Say whether others at a host with these settings may read the names of this person's jobs."""
-    return str(settings.get(SHARE_NAMES)).lower() == "true"
+def is_set(settings: Mapping[str, Any], name: str) -> bool:
+    """Say whether a setting that is true or false is true."""
+    return str(settings.get(name)).lower() == "true"
+
+
+SHARE_NAMES: Final = "share_names"
+"""The setting of a host with which others there may read the names of this person's jobs."""
 
 
 class Ask(Protocol):

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from backends.contract.errors import translated
 from backends.contract.host import (
+    SHARE_NAMES,
     Backend,
     BackendOptions,
     Finding,
     Inventory,
     Node,
     Slot,
-    check_share_names,
-    shares_names,
+    check_flag,
+    is_set,
 )
 from workbench.clock import now_us
 from workbench.errors import FabricError
@@ -44,7 +45,7 @@ class LocalBackend(Backend):
 
     def __init__(self, options: BackendOptions) -> None:
         super().__init__(options)
-        check_share_names(options)
+        check_flag(options, SHARE_NAMES)
 
     def probe(self) -> Iterator[Finding]:
         """Check Python, shell, GPUs, container engine, leases and disk; each problem has a consequence and a remedy."""
@@ -87,7 +88,7 @@ class LocalBackend(Backend):
 
         options = self.options.options
         engine = str(options.get("engine") or "")
-        return LocalHost(self._home(), engine=engine, share_names=shares_names(options))
+        return LocalHost(self._home(), engine=engine, share_names=is_set(options, SHARE_NAMES))
 
     def runners(self) -> Sequence[str]:
         """Return the runners of this machine, ``container`` first; :meth:`why_not` checks the engine."""

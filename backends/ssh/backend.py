@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from backends.contract.host import (
+    SHARE_NAMES,
     Ask,
     Backend,
     BackendOptions,
@@ -19,8 +20,8 @@ from backends.contract.host import (
     Finding,
     Host,
     Inventory,
-    check_share_names,
-    shares_names,
+    check_flag,
+    is_set,
 )
 from backends.contract.on_demand import read_demand
 from backends.contract.prompts import CREDENTIALS
@@ -75,9 +76,8 @@ class SshBackend(Backend):
         for key, unit in (("silent_seconds", "seconds"), ("keep_code_days", "days")):
             if not _is_number(self._option(key, "1")):
                 raise ConfigError(f"{key} of {options.name} must be a number of {unit} above 0")
-        if self._option("secrets_at_host", "false").lower() not in ("true", "false"):
-            raise ConfigError(f"secrets_at_host of {options.name} must be true or false")
-        check_share_names(options)
+        for name in ("secrets_at_host", SHARE_NAMES):
+            check_flag(options, name)
         if self._option("transport", TRANSPORTS[0]) not in TRANSPORTS:
             raise ConfigError(
                 f"the backend {options.name} knows no transport {self._option('transport')!r}",
@@ -259,8 +259,8 @@ class SshBackend(Backend):
             engine=engine,
             name=self.name,
             keep_code_days=float(self._option("keep_code_days", str(KEEP_CODE_DAYS))),
-            secrets_at_host=self._option("secrets_at_host").lower() == "true",
-            share_names=shares_names(self.options.options),
+            secrets_at_host=is_set(self.options.options, "secrets_at_host"),
+            share_names=is_set(self.options.options, SHARE_NAMES),
         )
         return host, found
 

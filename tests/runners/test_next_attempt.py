@@ -154,14 +154,19 @@ def test_the_output_may_bar_the_attempt_after_one_that_failed(
     assert following.document()["restarts"]["barred_by"] == list(barred_by)
 
 
-def test_all_learners_of_the_next_attempt_are_prepared_and_given_to_the_waiter_at_once(
-    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def two_learners_over(jobs: Jobs) -> tuple[LaunchedAttempt, list[Path], list[LaunchDocument]]:
+    """Run an attempt of two learners to its end; return it with their folders and launch documents."""
     job = jobs.plan("true", learners=2)
     job = LaunchedAttempt.planned(jobs.runner(), replace(job.request, restarts=RESTARTS)).launch()
     job.until_over()
     folders = [Path(one.native["folder"]) for one in job.plan.learners]
-    launch = LaunchDocument(json.loads((folders[1] / "launch.json").read_text()))
+    return job, folders, [LaunchDocument(json.loads((one / "launch.json").read_text())) for one in folders]
+
+
+def test_all_learners_of_the_next_attempt_are_prepared_and_given_to_the_waiter_at_once(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, folders, (_, launch) = two_learners_over(jobs)
     given: list[Any] = []
     monkeypatch.setattr("workbench.learner.queue.home_waiter.HomeWaiter.reach", lambda _: None)
     monkeypatch.setattr(
@@ -199,11 +204,7 @@ def test_all_learners_of_the_next_attempt_are_prepared_and_given_to_the_waiter_a
 def test_what_is_asked_of_one_learner_meanwhile_is_asked_of_the_next_attempt_where_a_person_asks(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch, request_to_stop: dict[str, Any], passed_on: dict[str, Any]
 ) -> None:
-    job = jobs.plan("true", learners=2)
-    job = LaunchedAttempt.planned(jobs.runner(), replace(job.request, restarts=RESTARTS)).launch()
-    job.until_over()
-    folders = [Path(one.native["folder"]) for one in job.plan.learners]
-    launch = LaunchDocument(json.loads((folders[1] / "launch.json").read_text()))
+    _, folders, (_, launch) = two_learners_over(jobs)
 
     def ask(*_: object) -> None:
         (folders[0] / "stop.json").write_text(json.dumps(request_to_stop))
@@ -220,14 +221,12 @@ def test_what_is_asked_of_one_learner_meanwhile_is_asked_of_the_next_attempt_whe
 
 
 def test_only_one_of_several_learners_begins_the_next_attempt(jobs: Jobs) -> None:
-    job = jobs.plan("true", learners=2)
-    job = LaunchedAttempt.planned(jobs.runner(), replace(job.request, restarts=RESTARTS)).launch()
-    job.until_over()
-    claimed = []
-    for one in job.plan.learners:
-        folder = Path(one.native["folder"])
-        launch = LaunchDocument(json.loads((folder / "launch.json").read_text()))
-        claimed.append(following_attempt(str(folder), launch, {}, is_preempted=False).is_claimed())
+    _, folders, documents = two_learners_over(jobs)
+
+    claimed = [
+        following_attempt(str(folder), launch, {}, is_preempted=False).is_claimed()
+        for folder, launch in zip(folders, documents, strict=True)
+    ]
 
     assert claimed == [True, False]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from typing import Final, Literal, cast
 
-from backends.contract.host import shares_names
+from backends.contract.host import SHARE_NAMES, is_set
 from runners.interface import AttemptRef, HostGates, HostRestarts, HostWait, LearnerRef, LearnerStatus
 from runners.registry import capabilities_of
 from workbench.controller.decide.errors import EXHAUSTED
@@ -333,7 +333,7 @@ class TrackedJob:
                 tries=self.tries,
                 labels=marks_text(spec.labels),
                 group=group_mark(spec.labels.get(SWEEP_LABEL, "")),
-                name=shared_name(spec.name) if shares_names(self.row.target.options) else "",
+                name=shared_name(spec.name) if is_set(self.row.target.options, SHARE_NAMES) else "",
                 weight=spec.weight,
                 gates=gates,
                 attempt=self.row.attempt,

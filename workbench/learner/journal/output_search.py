@@ -6,8 +6,6 @@ import os
 import re
 import signal
 
-from workbench.learner.platform import system
-
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
     from typing import Callable, Iterator, Optional, Sequence
@@ -113,6 +111,8 @@ def _search_in_child(path: str, expressions: Sequence[str]) -> None:
     code = 1
     try:
         import resource
+
+        from workbench.learner.platform import system  # who only searches output loads none of it
 
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGXCPU):
