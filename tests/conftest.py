@@ -27,6 +27,7 @@ pytest_plugins = (
     "tests.gate.lanes",
     "tests.gate.record",
     "tests.gate.order",
+    "tests.gate.workers",
     "tests.support.command",
     "tests.support.box",
     "tests.support.engine",

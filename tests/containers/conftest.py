@@ -10,7 +10,7 @@ import pytest
 from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.runner import ContainerRunner
-from tests.support.engine import HOME, MakeJob
+from tests.support.engine import MakeJob, own_home
 from tests.support.images import DEBIAN
 from tests.support.kept_agents import lend_agents
 from workbench.paths import Home
@@ -20,7 +20,7 @@ from workbench.paths import Home
 def runner(engine: None, home: Home) -> Iterator[ContainerRunner]:
     """A container runner on this machine."""
     host = LocalHost(lend_agents(home))
-    runner = ContainerRunner(host, home_uuid=HOME)
+    runner = ContainerRunner(host, home_uuid=own_home())
     yield runner
     runner.close()
     host.close()
@@ -32,7 +32,9 @@ def make_job(runner: ContainerRunner) -> Iterator[MakeJob]:
     made: list[LaunchedAttempt] = []
 
     def make(command: str, *, image: str = DEBIAN, **spec: Any) -> LaunchedAttempt:
-        made.append(LaunchedAttempt.planned(runner, request_of(command, home=HOME, image=image, **spec)))
+        made.append(
+            LaunchedAttempt.planned(runner, request_of(command, home=own_home(), image=image, **spec))
+        )
         return made[-1]
 
     yield make

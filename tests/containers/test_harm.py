@@ -11,7 +11,7 @@ from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.runner import ContainerRunner
 from runners.interface import AttemptRef, LaunchRequest
-from tests.support.engine import HOME, MakeJob
+from tests.support.engine import MakeJob, own_home
 from tests.support.images import BUSYBOX, DEBIAN
 from workbench.errors import BackendUnreachable, ConfigError, FabricError, LaunchRefused
 from workbench.paths import Home
@@ -66,7 +66,9 @@ def test_the_shells_of_a_container_say_nothing_of_a_command_that_a_signal_ended(
 
 def test_a_container_that_waited_for_its_start_is_taken_or_replaced(make_job: MakeJob) -> None:
     job = make_job("echo ran")
-    docker("create", "--label", f"fabric.home={HOME}", "--name", job.plan.learners[0].name, DEBIAN, "true")
+    docker(
+        "create", "--label", f"fabric.home={own_home()}", "--name", job.plan.learners[0].name, DEBIAN, "true"
+    )
 
     job.launch().until_over()
 
@@ -97,7 +99,7 @@ def test_a_resumed_job_may_write_to_what_the_attempt_before_has_left(make_job: M
     first = make_job("echo one >> $RESULT_DIR/log; true", image="fabric-test/user").launch()
     first.until_over()
     old = first.request
-    again = replace(old, attempt=AttemptRef(HOME, old.attempt.job_id, 2, 1))
+    again = replace(old, attempt=AttemptRef(own_home(), old.attempt.job_id, 2, 1))
     second = LaunchedAttempt.planned(first.runner, again)
     try:
         assert second.launch().until_over()[1].exit_code == 0
@@ -125,7 +127,7 @@ def test_an_engine_on_another_machine_is_refused_with_the_way_out(
 
 def test_plans_need_no_engine(home: Home) -> None:
     host = LocalHost(home, engine="unix:///nowhere")
-    runner = ContainerRunner(host, home_uuid=HOME)
+    runner = ContainerRunner(host, home_uuid=own_home())
 
     plan = runner.plan(request(home))
 
@@ -137,7 +139,7 @@ def test_plans_need_no_engine(home: Home) -> None:
 def launched(home: Home, engine: str) -> FabricError | None:
     """Launch a job on an engine."""
     host = LocalHost(home, engine=engine)
-    runner = ContainerRunner(host, home_uuid=HOME)
+    runner = ContainerRunner(host, home_uuid=own_home())
     job = LaunchedAttempt.planned(runner, request(home))
     job.launch()
     return None
@@ -146,7 +148,7 @@ def launched(home: Home, engine: str) -> FabricError | None:
 def request(home: Home) -> LaunchRequest:
     """Describe a job of the Debian image."""
 
-    made = request_of("true", home=HOME)
+    made = request_of("true", home=own_home())
     return replace(made, spec=replace(made.spec, framework=Framework(command="true", version=DEBIAN)))
 
 

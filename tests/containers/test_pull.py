@@ -12,7 +12,7 @@ import pytest
 from runners.conformance.harness import LaunchLines, request_of
 from runners.container import pull
 from runners.container.pull import Layers
-from tests.support.engine import HOME, MakeJob
+from tests.support.engine import MakeJob, own_home
 from tests.support.images import BUSYBOX
 from tests.support.ports import free_port
 from tests.support.registry import docker_config, registry_of
@@ -68,7 +68,7 @@ def test_a_registry_that_cannot_be_reached_is_tried_again_and_the_job_refused_in
 
 def test_a_registry_that_comes_back_is_pulled_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pull, "FIRST_PAUSE_SECONDS", 0.01)
-    request = request_of("true", home=HOME, image="image")
+    request = request_of("true", home=own_home(), image="image")
     answers = iter([pull.not_pulled("image", "dial tcp: connection refused", request), None])
 
     def try_once() -> None:

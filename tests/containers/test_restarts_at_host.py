@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,6 @@ import pytest
 from tests.containers.test_handed_over import (
     CANARY,
     CONTAINER,
-    GPUS,
     at_the_engine,
     await_given,
     first,
@@ -39,6 +39,8 @@ from workbench.store.db.rows import TargetRef
 
 pytestmark = pytest.mark.usefixtures("engine")
 
+GPUS = [f"GPU-{uuid.uuid4().hex[:8]}-{number}" for number in (1, 2)]
+"""Other tests at the same time pretend other GPUs on the same engine."""
 FAILS_ONCE = "test -e $RESULT_DIR/once || { touch $RESULT_DIR/once; exit 3; }"
 
 

@@ -68,7 +68,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def argv(project: Path, *options: str) -> list[str]:
-    base = [sys.executable, "-m", "pytest", "-p", "tests.gate.record", "-p", "tests.gate.lanes", "-q"]
+    plugins = ("tests.gate.record", "tests.gate.lanes", "tests.gate.workers")
+    base = [sys.executable, "-m", "pytest", "-q", *(word for name in plugins for word in ("-p", name))]
     return [*base, f"--rootdir={project}", f"--config-file={project}/pytest.ini", *options, str(project)]
 
 
@@ -108,6 +109,28 @@ def test_a_worker_that_dies_is_a_failed_test(project: Path) -> None:
 
     assert "test_b.py::test_dies" in verdict.failed or verdict.broken
     assert not verdict.green
+
+
+def test_all_workers_are_forks_of_a_process_that_has_imported_the_modules_once(project: Path) -> None:
+    imported = project / "imported"
+    module = f"""
+import os
+with open({str(imported)!r}, "a") as file:
+    file.write("once")
+def test_tells_its_worker(tmp_path):
+    print(os.environ["PYTEST_XDIST_WORKER"])
+    assert tmp_path.parent.name == "popen-" + os.environ["PYTEST_XDIST_WORKER"]
+    assert 0, os.getpid()
+"""
+    (project / "test_a.py").write_text(module)
+    (project / "test_b.py").write_text(module)
+
+    ran = subprocess.run(argv(project, "-n", "2", "-W", "error"), capture_output=True, text=True)
+
+    assert imported.read_text() == "once" * 2
+    assert sorted(re.findall(r"^gw\d$", ran.stdout, re.MULTILINE)) == ["gw0", "gw1"], ran.stdout + ran.stderr
+    assert len(set(re.findall(r"AssertionError: (\d+)", ran.stdout))) == 2
+    assert ran.returncode == 1
 
 
 def test_modules_of_each_folder_are_spread_over_the_run_the_long_ones_first() -> None:

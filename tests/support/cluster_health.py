@@ -53,6 +53,7 @@ def control(*args: str, seconds: float = 120.0) -> str:
     environment |= {"HOME": str(REAL_HOME), "KUBE_HOME": str(_folder())}
     # What is started again is to notice a dead node as soon as what CI started.
     environment.setdefault("KUBE_NODE_GRACE", "10s")
+    environment.setdefault("GOGC", "400")  # as `.ci/run` starts it
     done = subprocess.run(
         ["bash", SCRIPT, *args], env=environment, capture_output=True, text=True, timeout=seconds
     )

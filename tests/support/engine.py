@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import pytest
 
@@ -14,12 +15,18 @@ from runners.container.limits import FILE
 from tests.support.images import ensure_images, why_not
 from workbench.paths import Home
 
-HOME = str(uuid.uuid4())
-"""One for each process of tests: what engines build is named by its beginning, and must not be shared between them."""
-
 MakeJob = Callable[..., LaunchedAttempt]
 
 _limits: dict[str, str] = {}
+
+
+@cache
+def own_home() -> str:
+    """Return this worker's home: what engines build is named by its beginning, and must not be another worker's, too.
+
+    It is drawn when a test asks: what a module draws as it is imported all workers have in common.
+    """
+    return str(uuid.uuid4())
 
 
 def containers_of(job_id: str, *options: str) -> list[str]:

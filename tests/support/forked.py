@@ -54,7 +54,10 @@ PACKAGES: Final = (
 )
 """What is imported ahead; the rest, as the screens, is when a command asks for it."""
 LEFT_OUT: Final = frozenset({"__main__", "conformance"})
-USED_LATER: Final = ("paramiko",)
+USED_LATER: Final = (
+    "encodings.ascii", "encodings.utf_8_sig", "paramiko", "pathspec.gitignore", "tomllib", "typer._click.decorators",
+    "workbench.learner.boot.archive", "workbench.process_end",
+)  # fmt: skip
 """What functions of these import."""
 OF_PYTHON: Final = (
     "argparse",
@@ -309,6 +312,7 @@ def main() -> None:
         _import_all()
     gc.collect()
     gc.freeze()
+    _fill_holes()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(write_end)
@@ -375,6 +379,49 @@ def _import_all() -> None:
 
     with contextlib.suppress(FabricError):
         find_rclone()  # its version is asked for once in a process
+
+
+_EMPTY_BYTES: Final = sys.getsizeof(b"")
+_LEAST_OBJECT: Final = 48
+_POOL: Final = 1 << 14
+"""Python's own heap, for objects up to half a kilobyte, consists of pools of this size, each for one size of them."""
+_POOL_HEAD: Final = 48
+"""What a pool begins with; then comes the first of its objects that is given away."""
+
+
+class _HeapCounts(ctypes.Structure):
+    """What ``mallinfo2`` returns."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks")
+    ] + [("fordblks", ctypes.c_size_t), ("keepcost", ctypes.c_size_t)]
+
+
+def _fill_holes() -> None:
+    """Take what is free between all that is there, so that what a fork makes lies on pages that are new.
+
+    A page that a fork writes to and has in common with this process is copied: half of the pages of a command were,
+    for the holes in them.
+    """
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2"):
+        return
+    libc.mallinfo2.restype = _HeapCounts
+    for call in (libc.malloc, libc.sbrk):
+        call.restype = ctypes.c_void_p
+    libc.malloc.argtypes = [ctypes.c_size_t]
+    libc.free.argtypes = [ctypes.c_void_p]
+    for size in range(_LEAST_OBJECT, 513, 16):
+        while (id(_kept[-1]) if _kept else 0) % _POOL != _POOL_HEAD:
+            _kept.append(bytes(size - _EMPTY_BYTES))
+        _kept.append(None)
+    end = libc.sbrk(0) - libc.mallinfo2().keepcost
+    sizes = [1 << power for power in range(16, 10, -1)] + list(range(1040, 23, -16))
+    for size in sizes:
+        while (block := libc.malloc(size)) < end:
+            pass
+        libc.free(block)
 
 
 def _compile_values(module: ModuleType) -> None:

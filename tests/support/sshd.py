@@ -311,4 +311,4 @@ def _descendants_named(root: int, name: str) -> list[int]:
 
 def _run(*argv: str) -> None:
     ran = subprocess.run(argv, capture_output=True, text=True)
-    assert ran.returncode == 0, f"{argv}: {ran.stderr}"
+    assert ran.returncode == 0, f"{argv} ended with {ran.returncode}: {ran.stdout}{ran.stderr}"

@@ -78,7 +78,8 @@ class RcloneClient:
         with tempfile.TemporaryFile() as input_file, tempfile.TemporaryFile() as output:
             input_file.write(stdin)
             input_file.seek(0)
-            child = self._start(argv, input_file, output)
+            # What writes one small text is over before there is garbage: to look for it took a quarter of its time.
+            child = self._start(argv, input_file, output, {"GOGC": "off"} if arguments[0] == "rcat" else {})
             try:
                 messages, failed = self._listen(child, check_stop, on_statistics)
             finally:
@@ -95,8 +96,10 @@ class RcloneClient:
         with open(os.devnull, "rb") as nothing, open(os.devnull, "wb") as nowhere:
             return self._start([self.path, *arguments], nothing, nowhere)
 
-    def _start(self, argv: list[str], stdin: Any, stdout: Any) -> subprocess.Popen[bytes]:
-        environment = self.environment()
+    def _start(
+        self, argv: list[str], stdin: Any, stdout: Any, more: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        environment = dict(self.environment(), **(more or {}))
         try:
             return subprocess.Popen(
                 argv,
