@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 
 from backends.contract.host import Chunk, Cluster, Host
+from backends.contract.host_group import HostGroup
 from workbench.errors import RunnerError
 from workbench.formats import clock_time
 from workbench.job import LearnerPhase, Reason
@@ -44,7 +45,7 @@ from workbench.values import dataclass
 class Capabilities:
     """What a runner can do. Clients read this, and check neither a runner's class nor its name."""
 
-    needs: Literal["host", "cluster"]
+    needs: Literal["host", "cluster", "hosts"]
     uses_image: bool = False
     exec: bool = False
     shell: bool = False
@@ -94,6 +95,14 @@ class AttemptRef:
     job_id: str
     attempt: int
     learners: int
+    """How many it has in all."""
+    part: tuple[int, ...] = ()
+    """The numbers of those that one host has, where others are at other hosts; empty for all."""
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The numbers of the learners that are meant, from 1."""
+        return self.part or range(1, self.learners + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +176,7 @@ def _predecessor_document(one: Predecessor, home: Home) -> dict[str, Any]:
         "ended": one.may_fail,
         "restarts_left": one.restarts_left,
         "platform_restarts_left": one.platform_restarts_left,
-        "learners": [str(folder.learner(number).path) for number in range(1, attempt.learners + 1)],
+        "learners": [str(folder.learner(number).path) for number in attempt.numbers],
     }
 
 
@@ -226,6 +235,8 @@ class LaunchRequest:
     search_best: float | None = None
     """Of a trial of an experiment of Determined: the best value of the searcher's metric in all trials of its search;
     None where there is none."""
+    hosts: tuple[str, ...] = ()
+    """The names of the hosts that have the attempt together, in order; empty where one has all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +267,8 @@ class HostTurn:
     """Whether it has all that it lacks by then."""
     out_of_turn: str = ""
     """Who has taken GPUs since it waits, and is not in the order; empty where nobody has."""
+    text: str = ""
+    """Why it waits, where that is said already: at which of several hosts, and for what."""
 
     @classmethod
     def from_host(cls, document: Mapping[str, Any], ahead_us: int) -> HostTurn:
@@ -270,7 +283,7 @@ class HostTurn:
     @property
     def is_special(self) -> bool:
         """Whether there is more to say than who holds the GPUs."""
-        return bool(self.limit or self.preempts or self.out_of_turn)
+        return bool(self.limit or self.preempts or self.out_of_turn or self.text)
 
     def until(self, now_us: int) -> str:
         """Say by when there are more GPUs for it; empty where nobody knows."""
@@ -281,6 +294,8 @@ class HostTurn:
 
     def reason(self, count: int, *, now_us: int, busy: str = "") -> str:
         """Say why a job that needs ``count`` GPUs waits; ``busy`` is who holds them."""
+        if self.text:
+            return self.text
         line = f"{ordinal(self.place)} of {self.of}"
         if self.ahead and self.free >= count:
             line += f", behind {self.ahead_owner}'s job {self.ahead}"
@@ -347,6 +362,10 @@ class LaunchPlan:
     results_lost_after_seconds: float = 0.0
     """How long the backend keeps results after the end unless they are fetched; 0: until the job is removed."""
 
+    def of(self, number: int) -> LearnerPlan:
+        """Return the plan of a learner by its number; one host may have some of an attempt's learners."""
+        return next(one for one in self.learners if one.learner == number)
+
 
 @dataclass(frozen=True, slots=True)
 class Followed:
@@ -361,7 +380,7 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class LearnerStatus:
-    """The status of a learner. Times are microseconds since 1970, UTC, by the host's clock."""
+    """The status of a learner. Times are microseconds since 1970, UTC, by the host's clock; of several by ours."""
 
     ref: LearnerRef
     phase: LearnerPhase
@@ -450,11 +469,12 @@ class Runner(ABC):
     name: ClassVar[str]
     capabilities: ClassVar[Capabilities]
 
-    def __init__(self, connection: Host | Cluster, *, home_uuid: str) -> None:
+    def __init__(self, connection: Host | Cluster | HostGroup, *, home_uuid: str) -> None:
         """Make a runner; the backend is not reached yet.
 
         Args:
-            connection: the backend, opened: a runner whose ``capabilities.needs`` is ``host`` gets a host.
+            connection: the backend, opened: a runner whose ``capabilities.needs`` is ``host`` gets a host, and one
+                that needs ``hosts`` gets several.
             home_uuid: the home whose jobs it runs; it touches no learner of another home.
         """
         self.connection = connection

@@ -7,22 +7,20 @@ FabricError, never an exception of a library.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Literal, Protocol
+from typing import Any, BinaryIO, ClassVar, Final, Literal, Protocol
 
 from backends.contract.cluster import Cluster as Cluster
 from workbench.clock import now_us
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, FabricError
 from workbench.learner.platform.files import CHUNK_BYTES
 from workbench.values import dataclass
-
-if TYPE_CHECKING:
-    from workbench.errors import FabricError
-
 
 Level = Literal["ok", "lack", "wrong"]
 
@@ -227,6 +225,12 @@ class Host(ABC):
     share_names: bool = False
     """Whether others there may read the names of this person's jobs that hold GPUs, or wait for them."""
 
+    internal_address: str = ""
+    """The address by which other hosts reach it, as the user says; empty where the user does not."""
+
+    reached_at: str = ""
+    """The name or address by which we reach it; empty for this machine."""
+
     _clock_ahead_us: int | None = None
     """How far its clock is ahead of ours; None before it was compared."""
 
@@ -385,6 +389,25 @@ class Host(ABC):
 
 
 @dataclass(frozen=True, slots=True)
+class HostGroup:
+    """Open connections to several hosts."""
+
+    hosts: Mapping[str, Host]
+    """By the names of their backends, in the user's order: the first learners are at the first."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection to one of them has ended; the backend must be opened again."""
+        return any(host.lost for host in self.hosts.values())
+
+    def close(self) -> None:
+        """Close all connections; spawned processes continue."""
+        for host in self.hosts.values():
+            with contextlib.suppress(FabricError):
+                host.close()
+
+
+@dataclass(frozen=True, slots=True)
 class BackendOptions:
     """A backend of the configuration: its name, type, address and settings."""
 
@@ -410,6 +433,28 @@ def is_set(settings: Mapping[str, Any], name: str) -> bool:
     return str(settings.get(name)).lower() == "true"
 
 
+_ADDRESS: Final = re.compile(
+    r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*)?(?:%\w+)?"
+)
+
+
+def check_address(options: BackendOptions) -> None:
+    """Accept the setting ``internal_address``, a name or an IP address, or its absence.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    address = options.options.get(INTERNAL_ADDRESS, "")
+    if not isinstance(address, str) or not _ADDRESS.fullmatch(address):
+        raise ConfigError(
+            f"{INTERNAL_ADDRESS} of {options.name} is {address!r}, no address",
+            hint="a name or an IP address, such as 10.0.0.5, without a port",
+        )
+
+
+INTERNAL_ADDRESS: Final = "internal_address"
+"""The setting of a host with the address by which the other hosts of a job reach it."""
+
 SHARE_NAMES: Final = "share_names"
 """The setting of a host with which others there may read the names of this person's jobs."""
 
@@ -425,7 +470,7 @@ class Backend(ABC):
     """A configured backend. Making one connects to nothing; its methods do."""
 
     type: ClassVar[str]
-    opens: ClassVar[Literal["host", "cluster"]] = "host"
+    opens: ClassVar[Literal["host", "cluster", "hosts"]] = "host"
     """What :meth:`open` gives: any runner whose ``capabilities.needs`` is this works there."""
 
     def __init__(self, options: BackendOptions) -> None:
@@ -447,12 +492,12 @@ class Backend(ABC):
     def inventory(self) -> Inventory:
         """Return the machines and GPUs of the backend, and who uses them."""
 
-    def inventory_of(self, opened: Host | Cluster) -> Inventory:
+    def inventory_of(self, opened: Host | Cluster | HostGroup) -> Inventory:
         """Return the inventory over a connection that is open already."""
         return self.inventory()
 
     @abstractmethod
-    def open(self) -> Host | Cluster:
+    def open(self) -> Host | Cluster | HostGroup:
         """Connect to the backend."""
 
     def frozen(self, runner: str) -> BackendOptions:
@@ -472,6 +517,10 @@ class Backend(ABC):
         """
         return ()
 
+    def runner_named(self, name: str) -> str:
+        """Return the runner here that a person means who names one; another name where it has a variant of its own."""
+        return name
+
     def why_not(self, runner: str) -> FabricError | None:
         """Return why a runner cannot be used now, None if it can, or if this backend does not know it.
 
@@ -487,12 +536,19 @@ class Backend(ABC):
         """
         return None
 
-    def discover(self, opened: Host | Cluster) -> None:
+    def discover(self, opened: Host | Cluster | HostGroup) -> None:
         """Cache the facts of an open backend that a submit needs, so that a submit need not connect."""
 
     def why_not_gpus(self, count: int) -> FabricError | None:
         """Return why no job can ever get so many GPUs here, None if one can or if that is not known."""
         return None
+
+    def why_not_learners(self, learners: int, gpus: int) -> FabricError | None:
+        """Return why so many learners, each with so many GPUs, can never run here; None if they can, or nobody knows.
+
+        A :class:`UsageError` says that it is not what is there: the words of the job and the backend do not fit.
+        """
+        return self.why_not_gpus(learners * gpus) if gpus else None
 
     def gpu_count(self) -> int | None:
         """Return how many GPUs there are in all, None if that is not known now."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 import pytest
 
 from backends.contract.host import Cluster, Host
+from backends.contract.host_group import HostGroup
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.interface import LearnerRef, Runner
 
@@ -30,18 +31,18 @@ class ContractBase:
     """The programs that commands can use on the backend, besides a shell and the POSIX tools."""
 
     @pytest.fixture
-    def connection(self) -> Iterator[Host | Cluster]:
+    def connection(self) -> Iterator[Host | Cluster | HostGroup]:
         """Open the backend and close it after the test; override this."""
-        raise NotImplementedError("override the fixture 'connection': it yields an open Host or Cluster")
+        raise NotImplementedError("override the fixture 'connection': it yields what your backend opens")
 
-    def kill_agent(self, connection: Host | Cluster, learner: LearnerRef) -> None:
+    def kill_agent(self, connection: Host | Cluster | HostGroup, learner: LearnerRef) -> None:
         """Kill the agent of a learner with all of its processes, as a crash would.
 
         Tests that need it are skipped where it is not overridden.
         """
         pytest.skip("kill_agent is not overridden for this runner")
 
-    def transcribe(self, connection: Host | Cluster, learner: LearnerRef) -> None:
+    def transcribe(self, connection: Host | Cluster | HostGroup, learner: LearnerRef) -> None:
         """Write a learner's index and records, where the agent leaves that to the reader of the journal."""
 
     @pytest.fixture(autouse=True)
@@ -56,7 +57,9 @@ class ContractBase:
         return str(uuid.uuid4())
 
     @pytest.fixture
-    def make_runner(self, connection: Host | Cluster, home_uuid: str) -> Iterator[Callable[[], Runner]]:
+    def make_runner(
+        self, connection: Host | Cluster | HostGroup, home_uuid: str
+    ) -> Iterator[Callable[[], Runner]]:
         """Make runners on the same connection, as a restarted controller does."""
         made: list[Runner] = []
 
@@ -74,7 +77,9 @@ class ContractBase:
         return make_runner()
 
     @pytest.fixture
-    def make_job(self, connection: Host | Cluster, runner: Runner, home_uuid: str) -> Iterator[MakeJob]:
+    def make_job(
+        self, connection: Host | Cluster | HostGroup, runner: Runner, home_uuid: str
+    ) -> Iterator[MakeJob]:
         """Plan jobs; they are removed after the test, whatever their state."""
         made: list[LaunchedAttempt] = []
 

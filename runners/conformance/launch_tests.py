@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 
 from backends.contract.host import Cluster, Host
+from backends.contract.host_group import HostGroup
 from runners.conformance.base import FOREVER, ContractBase, MakeJob
 from runners.conformance.harness import PATIENCE_SECONDS
 from runners.interface import Runner
@@ -152,7 +153,7 @@ class LaunchContract(ContractBase):
         assert status.reason.code == "C204"
 
     def test_a_learner_whose_agent_was_killed_ends_with_a_reason(
-        self, make_job: MakeJob, connection: Host | Cluster
+        self, make_job: MakeJob, connection: Host | Cluster | HostGroup
     ) -> None:
         job = make_job("echo $$; exec sleep 300").launch()
         job.until_running()

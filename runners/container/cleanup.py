@@ -16,6 +16,7 @@ from runners.shared.host_facts import HostFacts
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase, learner_name
 from workbench.learner.guard.container_command import EXIT_NOT_STARTED, EXIT_REMOVED
+from workbench.learner.host.learners import is_over
 
 ORDER_SECONDS: Final = 10.0
 """How long clean-up waits for an engine that hangs: meanwhile no status of any learner is reported."""
@@ -62,8 +63,9 @@ class AttemptCleanup:
                     impatient.remove_of(attempt.home, name)
                 over = self._over.setdefault(attempt, {})
                 over[status.ref.learner] = status.followed_by is not None
-                if len(over) == attempt.learners:
-                    self._clean_attempt(attempt, site, impatient, is_last=not any(over.values()))
+                if len(over) == len(attempt.numbers):
+                    is_last, others_run = not any(over.values()), self._others_run(attempt, site)
+                    self._clean_attempt(attempt, site, impatient, is_last=is_last, others_run=others_run)
                     self._done.add(attempt)
             except FabricError:
                 continue  # removing the attempt and fabric gc clean up again
@@ -72,7 +74,7 @@ class AttemptCleanup:
 
     def remove(self, attempt: AttemptRef, site: HostFacts, engine: Callable[[], Engine]) -> None:
         """Remove an attempt's containers, network and secrets, and give its files back to the user."""
-        for number in range(1, attempt.learners + 1):
+        for number in attempt.numbers:
             engine().remove_of(attempt.home, learner_name(attempt.job_id, attempt.attempt, number))
             self._forget_secrets(attempt, number)
         self._clean_attempt(attempt, site, engine(), is_last=True)
@@ -82,23 +84,36 @@ class AttemptCleanup:
             self._impatient = engine().within(ORDER_SECONDS)
         return self._impatient
 
-    def _clean_attempt(self, attempt: AttemptRef, site: HostFacts, engine: Engine, *, is_last: bool) -> None:
+    def _clean_attempt(
+        self, attempt: AttemptRef, site: HostFacts, engine: Engine, *, is_last: bool, others_run: bool = False
+    ) -> None:
         network = network_name(attempt)
         if network and not engine.remove_network(attempt.home, network):
-            for number in range(1, attempt.learners + 1):
+            for number in attempt.numbers:
                 engine.remove_of(attempt.home, learner_name(attempt.job_id, attempt.attempt, number))
             engine.remove_network(attempt.home, network)
         job = site.home.job(attempt.job_id)
         folder = job.attempt(attempt.attempt)
-        models = [str(folder.model(number)) for number in range(1, attempt.learners + 1)]
+        models = [str(folder.model(number)) for number in attempt.numbers]
         environment = self._host.call("read_object", path=str(folder.path / "environment.json")) or {}
         image = str((environment.get("image") or {}).get("id") or "")
         if not image:
             return
-        own = [str(folder.job_state), *models]
+        own = models if others_run else [str(folder.job_state), *models]
         shared = [str(job.results), str(job.checkpoints), str(job.data)]
         # The host may have begun the next attempt already, which writes what the image's user has made there.
-        restore_ownership(self._host, engine, own + shared if is_last else own, image)
+        is_all = is_last and not others_run
+        restore_ownership(self._host, engine, own + shared if is_all else own, image)
+
+    def _others_run(self, attempt: AttemptRef, site: HostFacts) -> bool:
+        """Return whether learners of other hosts run in this one's folders, as where homes are in a network.
+
+        The host whose learners end last gives back what all have written.
+        """
+        folder = site.home.job(attempt.job_id).attempt(attempt.attempt)
+        others = set(range(1, attempt.learners + 1)).difference(attempt.numbers)
+        facts = (self._host.call("learner", folder=str(folder.learner(one).path)) for one in others)
+        return any(one["alive"] and not is_over(one) for one in facts)
 
     def _forget_secrets(self, attempt: AttemptRef, learner: int) -> None:
         stem = secrets_stem(self._host.call("secret_folder"), attempt, learner)

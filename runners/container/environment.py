@@ -97,7 +97,7 @@ def container_environment(request: LaunchRequest, learner: int, site: HostFacts)
     variables |= seed_and_params(spec, variables)
     variables |= container_promises(request, learner, site)
     variables |= experiment_variables(
-        request, MODEL, agent_id=site.hostname, resources_type="docker-container", port=PORT
+        request, MODEL, agent_id=site.hostname, resources_type="docker-container", port=_port(request)
     )
     if spec.python == "requirements":
         variables |= {
@@ -106,6 +106,11 @@ def container_environment(request: LaunchRequest, learner: int, site: HostFacts)
         }
     variables["PYTHONPATH"] = python_path(spec, MODEL, AGENT)
     return variables
+
+
+def _port(request: LaunchRequest) -> str:
+    """Return MASTER_PORT, which is chosen at launch among the ports of the first of several hosts."""
+    return CHOSEN if request.attempt.part else str(PORT)
 
 
 def container_promises(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, str]:
@@ -117,8 +122,8 @@ def container_promises(request: LaunchRequest, learner: int, site: HostFacts) ->
         **promised,
         **PROMISED,
         **store_variables(request),
-        "MASTER_ADDR": f"{first}.{attempt_stem(attempt.job_id, attempt.attempt)}",
-        "MASTER_PORT": str(PORT),
+        "MASTER_ADDR": CHOSEN if attempt.part else f"{first}.{attempt_stem(attempt.job_id, attempt.attempt)}",
+        "MASTER_PORT": _port(request),
         **(dict.fromkeys(NO_GPU, CHOSEN) if request.spec.gpus else NO_GPU),
         # Differs from the agent's marker: in the container its first process ends what has this one.
         "FABRIC_LEARNER": promised["FABRIC_LEARNER"] + "/inside",

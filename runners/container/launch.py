@@ -12,13 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
-from backends.contract.host import Host
+from backends.contract.host import Host, Lock
 from runners.container.engine import Engine
 from runners.container.environment import ENVIRONMENT, MODEL, folders, inside_folder
 from runners.container.fill_plan import PlanValues, program_of
 from runners.container.image import image_document, is_settled, need_image
 from runners.container.limits import Limits, is_refused, tries
-from runners.container.permissions import grant_access, needs_access, restore_ownership, user_of
+from runners.container.permissions import (
+    grant_access,
+    has_hosts_network,
+    needs_access,
+    restore_ownership,
+    user_of,
+)
 from runners.container.plan import acts_of, labels, network_name, ref_of_labels, refusals
 from runners.container.requirements import EnvironmentBuild, ImageEnvironment
 from runners.container.stores import link_of, own_folders
@@ -29,11 +35,12 @@ from runners.shared.code import deploy_code
 from runners.shared.container_defaults import image_of
 from runners.shared.data_stores import data_of
 from runners.shared.earlier_files import bring_earlier_files
-from runners.shared.environment import gpu_variables, job_folders, marker, secrets_stem
-from runners.shared.gpu_leases import Leased, lease, lease_text
+from runners.shared.environment import CHOSEN, gpu_variables, job_folders, marker, secrets_stem
+from runners.shared.gpu_leases import Leased, choose_port, lease, lease_text, leave_line
 from runners.shared.hand_over import HandOver, restarts_document
 from runners.shared.host_facts import HostFacts
 from runners.shared.launch_document import check_secrets, check_supported, ref_of
+from runners.shared.staged_launch import Rendezvous, StagedLaunch
 from runners.shared.startup import AgentStarts, submitted_file
 from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from workbench.errors import FabricError, LaunchRefused, RunnerError, SlotsBusy
@@ -91,8 +98,8 @@ TICKET: Final = {"shell_secrets_suffix": SECRETS_SUFFIX, "needs_port": False, "b
 """What the ticket of a container says beside that which the ticket of every attempt says."""
 
 
-class ContainerLaunch:
-    """The launch of one attempt."""
+class ContainerLaunch(StagedLaunch):
+    """The launch of one attempt, or of those of its learners that one of several hosts has."""
 
     def __init__(
         self,
@@ -112,42 +119,145 @@ class ContainerLaunch:
         self._job, self._attempt = job_folders(plan.request, site)
         self._starts: dict[int, EngineRequest] = {}
         self._agent_starts = AgentStarts(plan, host, site, self._attempt, subscriber)
+        self._prepared: PlanValues | None = None
+        self._leased: Leased | None = None
+        self._held: list[Lock] = []
+        self._unstarted: Sequence[int] = ()
+        """The learners whose slots are leased, until all of their agents are started."""
+        self._meeting: Mapping[str, str] = {}
 
     @cached_property
     def _limits(self) -> Limits:
         return Limits(self._host, self._site, self._engine)
 
     def launch(self) -> None:
-        """Start the learners that have not begun."""
-        waiting = self._agent_starts.pending()
+        """Start the learners that have not begun, at the one host of the attempt."""
+        waiting = self.pending()
         if not waiting:
             return
         wait = self._request.wait
         if wait is not None:
             self._check_can_wait(wait)
-        self._refuse()
-        image = need_image(self._engine, self._request, self._progress)
-        filling = self._prepare(waiting, image)
+        self.prepare(waiting)
         if wait is not None:
-            self._hand_over(waiting, filling, SlotsBusy(wait.reason))
+            self._hand_over(waiting, SlotsBusy(wait.reason))
             return
         try:
-            leased = lease(self._request, waiting, self._host, self._site)
+            self._lease_slots(waiting)
         except SlotsBusy as busy:
             self._agent_starts.check_all_wait(waiting, busy)
-            self._hand_over(waiting, filling, busy)
+            self._hand_over(waiting, busy)
             return
-        started = False
         try:
-            refuse_gpus_in_containers(leased, self._request, self._engine)
-            self._start(waiting, filling, leased)
-            started = True
+            self._refuse_gpus_in_containers()
+            self.start(waiting, None)
         finally:
+            self.release()
+        self.await_begun(waiting)
+
+    # The stages
+
+    def pending(self) -> list[int]:
+        """Return the numbers of the learners whose agents must be started; waits for agents that are starting."""
+        return self._agent_starts.pending()
+
+    def rendezvous(self) -> Rendezvous | None:
+        """Return where learners that have begun here meet; None where none has."""
+        return self._agent_starts.rendezvous()
+
+    def prepare(self, waiting: Sequence[int]) -> None:
+        """Bring the image, the code and what else these learners need to the host; no container is created.
+
+        Raises:
+            LaunchRefused: a retry cannot help.
+        """
+        self._refuse()
+        image = need_image(self._engine, self._request, self._progress)
+        self._prepared = self._prepare(waiting, image)
+
+    def lease(self, waiting: Sequence[int]) -> None:
+        """Lease the GPUs of these learners, and hold them until :meth:`start` or :meth:`release`.
+
+        Raises:
+            SlotsBusy: not enough are free; none is held then, nor by a container that a launch left.
+            LaunchRefused: the host does not have so many.
+        """
+        self._unstarted = waiting
+        try:
+            self._lease_slots(waiting)
+            self._refuse_gpus_in_containers()
+        except FabricError:
+            self.release()
+            raise
+
+    def leave_line(self) -> None:
+        """Leave the host's queue."""
+        leave_line(self._request, self._host, self._site)
+
+    def choose_port(self, port: int | None = None) -> int:
+        """Choose a free port of the host, or this one: containers use its network; the first learner inherits it."""
+        return choose_port(self._host, self._site, lease_text(self._request, self._site, 0), self._held, port)
+
+    def start(self, waiting: Sequence[int], rendezvous: Rendezvous | None) -> None:
+        """Create the containers of these learners, then start their agents.
+
+        Args:
+            waiting: their numbers.
+            rendezvous: where they meet those at other hosts; None where all are in a network of their own.
+        """
+        if self._leased is None:
+            raise RuntimeError("the slots of learners are leased before they start")
+        if rendezvous is not None:
+            # Beside those of every learner, the one by which Determined's trials know the port.
+            self._meeting = {**rendezvous.variables, "C10D_PORT": str(rendezvous.port)}
+            # One that a launch left which was cut off would look for the others where they were to meet then.
+            self._clear(waiting)
+        self._start(waiting, self._values, self._leased)
+        self._unstarted = ()
+        if rendezvous is not None:
+            # Nobody might ask for them any more: the launch ends here where another host fails.
+            self._await_starts()
+
+    def release(self) -> None:
+        """Release slots and ports that no agent has inherited, and remove containers whose agents were not started."""
+        leased, self._leased = self._leased, None
+        unstarted, self._unstarted = self._unstarted, ()
+        if leased is not None:
             leased.release()
-            if not started:
-                self._clear(waiting)
+        while self._held:
+            self._held.pop().release()
+        if unstarted:
+            while self._starts:
+                self._starts.popitem()[1].close()
+            self._clear(unstarted)
+
+    def await_begun(self, waiting: Sequence[int]) -> None:
+        """Wait until the agents of these learners have begun, and the engine has answered to their starts.
+
+        Raises:
+            RunnerError: one ended before it began.
+        """
         self._agent_starts.await_begun(waiting)
         self._await_starts()
+
+    def stop_begun(self) -> None:
+        """Kill the learners that have begun: those at another host cannot be started."""
+        self._agent_starts.stop_begun()
+
+    def _lease_slots(self, waiting: Sequence[int]) -> None:
+        self._leased = lease(self._request, waiting, self._host, self._site)
+        self._unstarted = waiting
+
+    def _refuse_gpus_in_containers(self) -> None:
+        if self._leased is not None:
+            refuse_gpus_in_containers(self._leased, self._request, self._engine)
+
+    @property
+    def _values(self) -> PlanValues:
+        """What was prepared."""
+        if self._prepared is None:
+            raise RuntimeError("a launch is prepared before learners wait or start")
+        return self._prepared
 
     def _check_can_wait(self, wait: HostWait) -> None:
         """Raise SlotsBusy where nothing may be prepared ahead: the controller keeps the job waiting.
@@ -170,6 +280,13 @@ class ContainerLaunch:
             raise LaunchRefused(
                 f"Containers are kept by an agent in Python 3.8 or newer, and {self._site.name} has none.",
                 hint="Install python3 there; the images need none.",
+                code="C104",
+            )
+        if self._request.attempt.part and not has_hosts_network(self._engine):
+            raise LaunchRefused(
+                f"Docker at {self._site.name} runs without root: its containers cannot use the network of that host,"
+                " and a job over several hosts needs that.",
+                hint="Use podman or Docker with root there, or --runner process.",
                 code="C104",
             )
         refuse_stores(self._request, self._host, self._site, runner="container", agent_kind="python")
@@ -243,13 +360,14 @@ class ContainerLaunch:
 
     # Waiting
 
-    def _hand_over(self, waiting: Sequence[int], filling: PlanValues, busy: SlotsBusy) -> None:
+    def _hand_over(self, waiting: Sequence[int], busy: SlotsBusy) -> None:
         """Give the attempt to the host's waiter; when it starts, its agents create the containers.
 
         Raises:
             SlotsBusy: the host has no waiter, or it is not known which limits the engine can raise: the controller
                 keeps the job waiting.
         """
+        filling = self._values
         hand_over = HandOver(self._plan, self._host, self._site, filling.agent, busy)
         if (limits := self._limits.find(image_of(self._request))) is None:
             raise busy
@@ -277,7 +395,7 @@ class ContainerLaunch:
     ) -> dict[str, Any]:
         """Return what a learner's agent needs to know to create its container."""
         attempt = self._request.attempt
-        document = filling.prepared(self._plan.learners[learner - 1].native["container"], limits)
+        document = filling.prepared(self._plan.of(learner).native["container"], limits)
         # Its name may stand for another image by then, and this one was prepared for.
         document["Image"] = filling.image["Id"]
         network = network_name(attempt)
@@ -292,7 +410,7 @@ class ContainerLaunch:
                 "name": network,
                 "labels": labels(attempt, 0, self._request.owner),
                 "make": learner == 1,
-                "peers": [self._plan.learners[other - 1].name for other in waiting if other != learner],
+                "peers": [self._plan.of(other).name for other in waiting if other != learner],
             }
             if network
             else None,
@@ -322,21 +440,24 @@ class ContainerLaunch:
         # With data to download, the agent starts the container after that: mounts must have the data.
         for learner in waiting if not self._links(waiting[:1]) else ():
             # The container waits for the agent; starting both at once saves time.
-            name = self._plan.learners[learner - 1].name
+            name = self._plan.of(learner).name
             self._starts[learner] = self._engine.begin("POST", f"containers/{name}/start")
         variables = _variables(filling)
         for learner, document in documents.items():
-            held = leased.part(learner)
+            slots_lock = leased.part(learner)
+            # The first learner listens on MASTER_PORT.
+            locks = [lock for lock in (slots_lock, *(self._held if learner == 1 else ())) if lock is not None]
             pid = self._host.spawn(
                 document["guard"],
                 env={**site.environment, **variables, "FABRIC_GUARD": marker(ref_of(self._plan, learner))},
                 cwd="/",
                 output=str(self._attempt.learner(learner).path / "guard.log"),
-                holding=[held] if held is not None else [],
+                holding=locks,
             )
-            if held is not None:
-                held.write(lease_text(request, site, pid))
-                held.release()
+            for lock in locks:
+                lock.write(lease_text(request, site, pid))
+            if slots_lock is not None:
+                slots_lock.release()
 
     def _document(
         self,
@@ -351,13 +472,14 @@ class ContainerLaunch:
         Without GPUs the host's waiter chooses these values. Without known limits no attempt follows at the host.
         """
         agent, folder = filling.agent, self._attempt.learner(learner)
-        planned = self._plan.learners[learner - 1].native["launch"]
+        planned = self._plan.of(learner).native["launch"]
         document = {**planned, "secrets_file": None, "slots": list(slots), "guard": agent.argv(folder)}
         if secrets:
             document["secrets_file"] = secrets + ".json"
         for act in acts_of(self._request):
             document[act] = command_of(document["guard"], str(folder.path), act)
-        document["env"] = {**planned["env"], **gpu_variables(slots)}
+        chosen = {name: self._chosen(name, value) for name, value in planned["env"].items()}
+        document["env"] = {**chosen, **gpu_variables(slots)}
         if self._request.spec.cpus:
             document[RESERVED_CPUS] = self._request.spec.cpus
         if self._is_followed and self._request.restarts is not None and limits is not None:
@@ -366,6 +488,10 @@ class ContainerLaunch:
                 "container": self._recreation(learner, filling, limits),
             }
         return with_stores(self._request, self._host, self._site, document)
+
+    def _chosen(self, name: str, value: str) -> str:
+        """Return a variable's value: where learners meet, if that was chosen at launch, else as it was planned."""
+        return self._meeting.get(name, value) if value == CHOSEN else value
 
     @property
     def _is_followed(self) -> bool:
@@ -376,7 +502,7 @@ class ContainerLaunch:
         """Return what this attempt's container is made from, of which its agent makes that of the next attempt."""
         inside = inside_folder(self._request, learner, self._site)
         opened = [str(self._attempt.job_state), str(self._attempt.model(learner)), str(inside)]
-        everyone = range(1, self._request.spec.learners + 1)
+        everyone = self._request.attempt.numbers
         return {
             "config": {
                 **self._container_info(learner),
@@ -391,7 +517,8 @@ class ContainerLaunch:
 
     def _await_starts(self) -> None:
         """Wait for the engine's answers to the starts; failures are written down for the agents."""
-        for learner, request in self._starts.items():
+        while self._starts:
+            learner, request = self._starts.popitem()
             try:
                 request.answer()
             except EngineRefused as error:
@@ -411,7 +538,7 @@ class ContainerLaunch:
         """Return ``container.json``: what the agent's command needs to drive the container."""
         return {
             "engine": self._engine.path,
-            "name": self._plan.learners[learner - 1].name,
+            "name": self._plan.of(learner).name,
             "image": image_of(self._request),
             "memory_bytes": self._request.spec.memory_bytes,
             "acts": acts_of(self._request),
@@ -449,11 +576,13 @@ class ContainerLaunch:
 
     def _create(self, learner: int, filling: PlanValues, slots: tuple[str, ...], secrets: str) -> None:
         """Create a container; if the engine's limits are not known, start it to find out which it can raise."""
-        plan = self._plan.learners[learner - 1]
+        plan = self._plan.of(learner)
+        planned = dict(plan.native["container"])
+        entries = (entry.partition("=") for entry in planned["Env"])
+        planned["Env"] = [f"{name}={self._chosen(name, value)}" for name, _, value in entries]
 
         def create(limits: Sequence[str]) -> bool:
-            document = filling.filled(plan.native["container"], slots, secrets, limits)
-            return self._create_one(plan.name, document, slots)
+            return self._create_one(plan.name, filling.filled(planned, slots, secrets, limits), slots)
 
         known = self._limits.known()
         if known is None:
@@ -466,7 +595,7 @@ class ContainerLaunch:
         create(known)
 
     def _try_limits(self, learner: int, create: Callable[[Sequence[str]], bool]) -> None:
-        name = self._plan.learners[learner - 1].name
+        name = self._plan.of(learner).name
         for limits in tries():
             if not create(limits):
                 continue  # a launch that was cut off has started it with limits that come later
@@ -519,7 +648,7 @@ class ContainerLaunch:
             for learner in waiting:
                 facts = self._host.call("learner", folder=str(self._attempt.learner(learner).path))
                 if not facts["alive"]:
-                    self._engine.remove_of(attempt.home, self._plan.learners[learner - 1].name)
+                    self._engine.remove_of(attempt.home, self._plan.of(learner).name)
             if network := network_name(attempt):
                 self._engine.remove_network(attempt.home, network)
 

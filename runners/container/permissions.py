@@ -120,3 +120,8 @@ def user_of(host: Host) -> tuple[int, int]:
         return os.getuid(), os.getgid()
     ids = host.run(["sh", "-c", "id -u; id -g"]).stdout.split()
     return int(ids[0]), int(ids[1])
+
+
+def has_hosts_network(engine: Engine) -> bool:
+    """Return whether containers can use the host's network; that of Docker without root is a network of its own."""
+    return engine.is_podman or not runs_rootless(engine)

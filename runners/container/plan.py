@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from runners.container.environment import (
@@ -41,7 +42,8 @@ _PLATFORM = ("MODEL_DIR", "DATA_DIR", "RESULT_DIR", "JOB_STATE_DIR", "LOG_DIR", 
 
 def refusals(request: LaunchRequest) -> list[str]:
     """Return why the job cannot run in containers; empty if it can."""
-    found = list(not_built(request.spec, "container", CONTAINER))
+    can = replace(CONTAINER, ports=not request.attempt.part)
+    found = list(not_built(request.spec, "container", can))
     return found + list(stores_refused(request, runner="container", agent_kind="python"))
 
 
@@ -109,12 +111,12 @@ def make_plan(request: LaunchRequest, site: HostFacts) -> LaunchPlan:
             number,
             learner_name(attempt.job_id, attempt.attempt, number),
             {
-                "network": network_name(attempt) or "bridge",
+                "network": network_mode(attempt),
                 "container": container_document(request, number, site),
                 "launch": launch_document(request, number, site).to_json(),
             },
         )
-        for number in range(1, attempt.learners + 1)
+        for number in attempt.numbers
     )
     return LaunchPlan(
         request=request,
@@ -128,8 +130,16 @@ def make_plan(request: LaunchRequest, site: HostFacts) -> LaunchPlan:
 
 
 def network_name(attempt: AttemptRef) -> str:
-    """Return the name of an attempt's network; empty for a single learner."""
-    return attempt_stem(attempt.job_id, attempt.attempt) if attempt.learners > 1 else ""
+    """Return the name of an attempt's network; empty for a single learner, and where others are at other hosts."""
+    return attempt_stem(attempt.job_id, attempt.attempt) if attempt.learners > 1 and not attempt.part else ""
+
+
+def network_mode(attempt: AttemptRef) -> str:
+    """Return which network the containers of an attempt use.
+
+    It is the host's where others are at other hosts: those reach no network that only one engine has.
+    """
+    return "host" if attempt.part else network_name(attempt) or "bridge"
 
 
 def ports_of(request: LaunchRequest, learner: int) -> tuple[int, ...]:
@@ -152,7 +162,7 @@ def container_document(request: LaunchRequest, learner: int, site: HostFacts) ->
         "AutoRemove": True,
         "Init": False,
         "Mounts": _mounts(request, learner, site),
-        "NetworkMode": network or "bridge",
+        "NetworkMode": network_mode(attempt),
         "CapDrop": list(DROPPED),
         "SecurityOpt": ["no-new-privileges"],
         "ShmSize": spec.shm_size_bytes or SHM_BYTES,
@@ -173,7 +183,8 @@ def container_document(request: LaunchRequest, learner: int, site: HostFacts) ->
         }
     document: dict[str, Any] = {
         "Image": image_of(request),
-        "Hostname": name,
+        # With the host's network it has the host's name: that resolves, as libraries expect.
+        **({} if attempt.part else {"Hostname": name}),
         "Entrypoint": ["sh", PROGRAM],
         "Cmd": acts_of(request),
         "WorkingDir": MODEL,
@@ -190,7 +201,7 @@ def container_document(request: LaunchRequest, learner: int, site: HostFacts) ->
     if network:
         aliases = [name, f"{name}.{stem}"]
         document["NetworkingConfig"] = {"EndpointsConfig": {network: {"Aliases": aliases}}}
-    else:
+    elif not attempt.part:
         host["ExtraHosts"] = [f"{name}.{stem}:127.0.0.1"]
     return document
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # reading the capabilities must not import all of it
     from runners.container.cleanup import AttemptCleanup
     from runners.container.engine import Engine
     from runners.container.files import ContainerFiles
+    from runners.container.launch import ContainerLaunch
 
 
 class ContainerRunner(ProcessRunner):
@@ -62,10 +63,14 @@ class ContainerRunner(ProcessRunner):
 
     def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:
         """Pull the image, upload the code, lease all slots or none, and start the learners that have not begun."""
+        self.staged_launch(plan, progress).launch()
+
+    def staged_launch(self, plan: LaunchPlan, progress: LaunchProgress) -> ContainerLaunch:
+        """Return the launch of this host's learners, which goes through its stages together with other hosts."""
         from runners.container.launch import ContainerLaunch
 
         subscriber = f"{self._subscriber}-launch"
-        ContainerLaunch(plan, self._host, self._site(), self._engine(), progress, subscriber).launch()
+        return ContainerLaunch(plan, self._host, self._site(), self._engine(), progress, subscriber)
 
     def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
         """Return the statuses when one has changed; ended containers are cleaned up first."""
@@ -76,7 +81,7 @@ class ContainerRunner(ProcessRunner):
     def remove(self, attempt: AttemptRef) -> None:
         """Remove an attempt's containers, network and files, and end its processes."""
         self._withdraw(attempt)  # first: else its host might start it meanwhile
-        for number in range(1, attempt.learners + 1):
+        for number in attempt.numbers:
             self._end(LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number))
         self._cleanup.remove(attempt, self._site(), self._engine)
         super().remove(attempt)

@@ -1,13 +1,14 @@
 """Launches a process job: uploads what it needs, leases its slots, starts an agent for every learner.
 
 A launch can be cut off at any instant and repeated: learners that have begun are not started again, and the
-second of two agents for one learner exits at once.
+second of two agents for one learner exits at once. Its stages are those of ``runners.shared.staged_launch``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from backends.contract.host import Host, Lock
@@ -19,11 +20,12 @@ from runners.shared.code import deploy_code
 from runners.shared.data_stores import folders_of
 from runners.shared.earlier_files import bring_earlier_files
 from runners.shared.environment import gpu_variables, job_folders, marker, secrets_stem
-from runners.shared.gpu_leases import Leased, choose_port, lease, lease_text
+from runners.shared.gpu_leases import Leased, choose_port, lease, lease_text, leave_line
 from runners.shared.hand_over import HandOver, restarts_document
 from runners.shared.host_facts import HostFacts
 from runners.shared.interpreters import find_interpreter
 from runners.shared.launch_document import check_secrets, check_supported, ref_of
+from runners.shared.staged_launch import LOOPBACK, Rendezvous, StagedLaunch
 from runners.shared.startup import AgentStarts, submitted_file
 from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from runners.shared.unsupported import not_built
@@ -32,8 +34,8 @@ from workbench.errors import SlotsBusy
 from workbench.learner.queue.allocation import RESERVED_CPUS
 
 
-class ProcessLaunch:
-    """The launch of one attempt."""
+class ProcessLaunch(StagedLaunch):
+    """The launch of those learners of one attempt that are at one host."""
 
     def __init__(
         self, plan: LaunchPlan, host: Host, site: HostFacts, progress: LaunchProgress, subscriber: str
@@ -45,34 +47,80 @@ class ProcessLaunch:
         self._progress = progress
         self._job, self._attempt = job_folders(plan.request, site)
         self._agent_starts = AgentStarts(plan, host, site, self._attempt, subscriber)
+        self._leased: Leased | None = None
+        self._ports: list[Lock] = []
 
     def launch(self) -> None:
-        """Start the learners that have not begun."""
-        waiting = self._agent_starts.pending()
+        """Start the learners that have not begun, all of which are at this host."""
+        waiting = self.pending()
         if not waiting:
             return
         wait = self._request.wait
         if wait is not None and self._plan.learners[0].native["agent"] != "python":
             raise SlotsBusy(wait.reason)  # nothing is prepared where nobody could start it
-        self._refuse()
-        agent = self._prepare(waiting)
+        self.prepare(waiting)
         if wait is not None:
-            self._hand_over(waiting, agent, SlotsBusy(wait.reason))
+            self._hand_over(waiting, SlotsBusy(wait.reason))
             return
         try:
-            leased = self._lease(waiting)
+            self.lease(waiting)
         except SlotsBusy as busy:
-            self._hand_over(waiting, agent, busy)
+            self._agent_starts.check_all_wait(waiting, busy)
+            self._hand_over(waiting, busy)
             return
-        held: list[Lock] = []
         try:
-            port = self._port(waiting, held)
-            self._start(waiting, agent, leased, port, held)
+            self.start(waiting, None)
         finally:
-            leased.release()
-            for lock in held:
-                lock.release()
+            self.release()
+        self.await_begun(waiting)
+
+    def pending(self) -> list[int]:
+        """Return the learners whose agents must be started; waits for agents that are starting."""
+        return self._agent_starts.pending()
+
+    def rendezvous(self) -> Rendezvous | None:
+        """Return where learners that have begun here meet; None where none has."""
+        return self._agent_starts.rendezvous()
+
+    def prepare(self, waiting: Sequence[int]) -> None:
+        """Bring code, environment and agent to the host, unless it can never run the job."""
+        self._refuse()
+        self._bring(waiting)
+
+    def lease(self, waiting: Sequence[int]) -> None:
+        """Lease the GPUs of these learners."""
+        self._leased = lease(self._request, waiting, self._host, self._site)
+
+    def leave_line(self) -> None:
+        """Leave the host's queue."""
+        leave_line(self._request, self._host, self._site)
+
+    def choose_port(self, port: int | None = None) -> int:
+        """Choose a free port, or this one, and hold it until the first learner's agent inherits it."""
+        text = lease_text(self._request, self._site, 0)
+        return choose_port(self._host, self._site, text, self._ports, port)
+
+    def start(self, waiting: Sequence[int], rendezvous: Rendezvous | None) -> None:
+        """Write the launch documents of these learners, then start their agents."""
+        if rendezvous is None:
+            begun = self.rendezvous() if len(waiting) < len(self._plan.learners) else None
+            rendezvous = begun or Rendezvous(LOOPBACK, self.choose_port())
+        self._start(waiting, rendezvous)
+
+    def release(self) -> None:
+        """Release the slots and ports that no agent has inherited."""
+        if self._leased is not None:
+            self._leased.release()
+        for lock in self._ports:
+            lock.release()
+
+    def await_begun(self, waiting: Sequence[int]) -> None:
+        """Wait until the agents of these learners have begun."""
         self._agent_starts.await_begun(waiting)
+
+    def stop_begun(self) -> None:
+        """Kill the learners that have begun here."""
+        self._agent_starts.stop_begun()
 
     def _refuse(self) -> None:
         """Refuse the job if a retry cannot help."""
@@ -84,19 +132,22 @@ class ProcessLaunch:
 
     # Before slots are leased
 
-    def _prepare(self, waiting: Sequence[int]) -> Agent:
+    @cached_property
+    def _agent(self) -> Agent:
+        return upload_agent(self._host, self._site, self._plan.learners[0].native["agent"])
+
+    def _bring(self, waiting: Sequence[int]) -> None:
         attempt = self._attempt
+        _ = self._agent  # nothing is uploaded while GPUs are held
         self._progress("downloading code", stage="preparing")
         self._host.call("make_folders", paths=[*self._folders(), str(attempt.logs)])
         # FfDL's scripts expect this file.
         self._host.call("touch", paths=[str(attempt.job_state / self._request.attempt.job_id)])
-        agent = upload_agent(self._host, self._site, self._plan.learners[0].native["agent"])
         models = [str(attempt.model(learner)) for learner in waiting]
         deploy_code(self._host, self._site, self._request, models, self._progress)
         link_mounts(self._request, self._host, models)
         bring_earlier_files(self._host, self._site, self._request, self._progress)
         self._bring_environment()
-        return agent
 
     def _folders(self) -> list[str]:
         """List the folders that all attempts of the job have in common."""
@@ -125,47 +176,33 @@ class ProcessLaunch:
         if not self._site.here:
             self._host.call("write_files", files=submitted_file(self._plan, self._job))
 
-    # Slots and port
+    # Waiting
 
-    def _lease(self, waiting: Sequence[int]) -> Leased:
-        try:
-            return lease(self._request, waiting, self._host, self._site)
-        except SlotsBusy as busy:
-            self._agent_starts.check_all_wait(waiting, busy)
-            raise
-
-    def _hand_over(self, waiting: Sequence[int], agent: Agent, busy: SlotsBusy) -> None:
+    def _hand_over(self, waiting: Sequence[int], busy: SlotsBusy) -> None:
         """Give the attempt to the host's waiter, which starts it when its turn has come.
 
         Raises:
             SlotsBusy: the host has none: the controller keeps the job waiting.
         """
+        agent = self._agent
         hand_over = HandOver(self._plan, self._host, self._site, agent, busy)
         self._progress(busy.message, stage="waiting")
-        documents = {learner: self._document(learner, agent, (), None, None) for learner in waiting}
+        documents = {learner: self._document(learner, (), None, None) for learner in waiting}
         files: dict[str, str] = {}
         for learner, document in documents.items():
             files |= agent.files(self._attempt.learner(learner), document)
         self._host.call("write_files", files=files)
         hand_over.give(waiting, self._agent_environment(documents[waiting[0]]))
 
-    def _port(self, waiting: Sequence[int], held: list[Lock]) -> int:
-        if len(waiting) < len(self._plan.learners):
-            begun = next(one.learner for one in self._plan.learners if one.learner not in waiting)
-            document = self._host.call("read_object", path=str(self._attempt.learner(begun).launch))
-            return int(document["env"]["MASTER_PORT"])
-        return choose_port(self._host, self._site, lease_text(self._request, self._site, 0), held)
-
     # Starting the agents
 
-    def _start(
-        self, waiting: Sequence[int], agent: Agent, leased: Leased, port: int, held: Sequence[Lock]
-    ) -> None:
-        """Write the launch documents of all learners, then start their agents."""
+    def _start(self, waiting: Sequence[int], rendezvous: Rendezvous) -> None:
         self._progress("starting", stage="starting")
+        leased, agent = self._leased, self._agent
+        assert leased is not None
         secrets = self._write_secrets(waiting, agent)
         documents = {
-            learner: self._document(learner, agent, leased.by_learner[learner], port, secrets.get(learner))
+            learner: self._document(learner, leased.by_learner[learner], rendezvous, secrets.get(learner))
             for learner in waiting
         }
         files: dict[str, str] = {}
@@ -175,7 +212,7 @@ class ProcessLaunch:
         for learner, document in documents.items():
             slots = leased.part(learner)
             # The first learner listens on MASTER_PORT.
-            locks = [lock for lock in (slots, *(held if learner == 1 else ())) if lock is not None]
+            locks = [lock for lock in (slots, *(self._ports if learner == 1 else ())) if lock is not None]
             pid = self._spawn(learner, document, locks)
             for lock in locks:
                 lock.write(lease_text(self._request, self._site, pid))
@@ -196,19 +233,20 @@ class ProcessLaunch:
         return paths
 
     def _document(
-        self, learner: int, agent: Agent, slots: tuple[str, ...], port: int | None, secrets_file: str | None
+        self, learner: int, slots: tuple[str, ...], rendezvous: Rendezvous | None, secrets_file: str | None
     ) -> dict[str, Any]:
         """Return a learner's planned launch document with the values that are chosen at launch.
 
-        Without a port the host's waiter chooses these values.
+        Without a rendezvous the host's waiter chooses these values.
         """
-        planned: Mapping[str, Any] = self._plan.learners[learner - 1].native["launch"]
+        agent = self._agent
+        planned: Mapping[str, Any] = self._plan.of(learner).native["launch"]
         document = {**planned, "secrets_file": secrets_file, "slots": list(slots)}
         environment = dict(planned["env"])
-        if port is not None:
+        if rendezvous is not None:
             if planned["cpus"] is not None:
                 document["cpus"] = self._choose_cpus(learner)
-            environment |= {**gpu_variables(slots), "MASTER_PORT": str(port)}
+            environment |= {**gpu_variables(slots), **rendezvous.variables}
         environment["PYTHONPATH"] = environment["PYTHONPATH"].replace(AGENT, agent.importable)
         if self._request.spec.cpus:
             document[RESERVED_CPUS] = self._request.spec.cpus

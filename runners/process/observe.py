@@ -171,7 +171,7 @@ class ProcessObservations:
         refs_by_path = {}
         for attempt in attempts:
             folder = site.home.job(attempt.job_id).attempt(attempt.attempt)
-            for number in range(1, attempt.learners + 1):
+            for number in attempt.numbers:
                 ref = LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number)
                 refs_by_path[str(folder.learner(number).path)] = ref
         self._watched = {

@@ -21,7 +21,13 @@ from runners.shared.data_stores import (
 from runners.shared.environment import CHOSEN, job_folders, learner_environment, promises
 from runners.shared.host_facts import HostFacts
 from runners.shared.interpreters import Interpreter
-from runners.shared.launch_document import LearnerLaunch, check_memory, metrics_document, preemption_document
+from runners.shared.launch_document import (
+    LearnerLaunch,
+    check_memory,
+    is_log_dir_shared,
+    metrics_document,
+    preemption_document,
+)
 from runners.shared.registry_login import learner_secrets
 from runners.shared.unsupported import not_built
 from workbench.job import learner_name
@@ -138,7 +144,7 @@ def make_plan(
                 "launch": launch_document(request, number, site, interpreter, agent_kind).to_json(),
             },
         )
-        for number in range(1, request.attempt.learners + 1)
+        for number in request.attempt.numbers
     )
     return LaunchPlan(
         request=request,
@@ -173,6 +179,7 @@ def launch_document(
         secrets_file=CHOSEN if spec.secrets or learner_secrets(request) or stores else None,
         attempt_dir=str(folder.path),
         log_dir=str(folder.logs),
+        log_dir_shared=is_log_dir_shared(request.attempt, learner),
         memory_bytes=spec.memory_bytes,
         umask=_umask(request),
         cpus=CHOSEN if spec.cpus is not None and spec.cpus < len(site.processors) else None,

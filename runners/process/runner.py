@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -38,7 +39,10 @@ from workbench.learner.queue.home_waiter import kept_file
 from workbench.paths import AttemptFolder, JobFolder, LearnerFolder
 
 if TYPE_CHECKING:
+    from runners.process.launch import ProcessLaunch
+    from runners.shared.earlier_files import FileChanges
     from runners.shared.interpreters import Interpreter
+    from runners.shared.staged_launch import StagedLaunch
 
 
 class ProcessExec:
@@ -109,9 +113,16 @@ class ProcessRunner(Runner):
 
     def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:
         """Upload what learners need, lease all slots or none, and start the learners that have not begun."""
+        self._launch(plan, progress).launch()
+
+    def staged_launch(self, plan: LaunchPlan, progress: LaunchProgress) -> StagedLaunch:
+        """Return the launch of the learners that a plan has, in stages that this host takes together with others."""
+        return self._launch(plan, progress)
+
+    def _launch(self, plan: LaunchPlan, progress: LaunchProgress) -> ProcessLaunch:
         from runners.process.launch import ProcessLaunch
 
-        ProcessLaunch(plan, self._host, self._site(), progress, f"{self._subscriber}-launch").launch()
+        return ProcessLaunch(plan, self._host, self._site(), progress, f"{self._subscriber}-launch")
 
     def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
         """Return the statuses of these attempts' learners when one has changed."""
@@ -120,6 +131,29 @@ class ProcessRunner(Runner):
     def interrupt(self) -> None:
         """Make a blocked observe, or the next one, return early."""
         self._observing.interrupt()
+
+    def lacks_earlier_files(self, request: LaunchRequest) -> bool:
+        """Whether what earlier attempts have made at other hosts is still to be brought here."""
+        from runners.shared.earlier_files import are_brought
+
+        return not self._host.here and not are_brought(self._host, self._site(), request)
+
+    def changed_files(self, attempt: AttemptRef) -> FileChanges:
+        """Return which results and checkpoints an attempt has deleted here, of those that it began with."""
+        from runners.shared.earlier_files import changes_of
+
+        return changes_of(self._host, self._site().home.job(attempt.job_id), attempt.attempt)
+
+    def decide(self, attempt: AttemptRef, decision: Mapping[str, Any]) -> None:
+        """Let the learners here know that one at another host has decided the attempt, unless they know of one."""
+        path = str(self._folder(attempt).path / "decision.json")
+        if not self._host.call("existing", paths=[path]):
+            self._host.call("write_files", files={path: json.dumps(decision) + "\n"})
+
+    def launched_learners(self, learner: LearnerRef) -> int:
+        """Return how many learners the attempt of one has; 0 where this host has no launch document of that one."""
+        launch = self._host.call("read_object", path=str(self._learner(learner).launch)) or {}
+        return int(launch.get("learners") or 0)
 
     def journal(self, learner: LearnerRef, offsets: Mapping[str, int]) -> Mapping[str, Chunk]:
         """Read a learner's output, index, records and processes from these offsets on."""
@@ -159,26 +193,38 @@ class ProcessRunner(Runner):
         with contextlib.suppress(FabricError):  # a lost connection makes it return by itself
             self._host.call("interrupt_follow", asker=self._subscriber)
 
-    def download(self, attempt: AttemptRef, job: JobFolder) -> None:
-        """Download results, checkpoints and logs of an attempt into the job's folder here."""
+    def download(self, attempt: AttemptRef, job: JobFolder, *, keep_newer: bool = False) -> None:
+        """Download results, checkpoints and logs of an attempt into the job's folder here.
+
+        With ``keep_newer`` files that are newer here stay: another host has them, too.
+        """
         from runners.shared.download import download_attempt
 
         source = self._site().home.job(attempt.job_id)
         folder = source.attempt(attempt.attempt)
-        numbers = range(1, attempt.learners + 1)
+        numbers = attempt.numbers
         states = (
             self._host.call("learner", folder=str(folder.learner(one).path))["state"] for one in numbers
         )
         goes_on = any(followed_by(state or {}) is not None for state in states)
-        download_attempt(self._host, source, job, attempt.attempt, contained=self.contained, goes_on=goes_on)
+        download_attempt(
+            self._host,
+            source,
+            job,
+            attempt.attempt,
+            contained=self.contained,
+            goes_on=goes_on,
+            keep_newer=keep_newer,
+        )
 
-    def download_folder(self, folder: str, target: Path) -> None:
-        """Download a folder of the host."""
+    def download_folder(self, folder: str, target: Path, *, keep_newer: bool = False) -> None:
+        """Download a folder of the host; ``keep_newer`` as for :meth:`download`."""
         from runners.shared.download import download_folder
 
         # Other jobs write into the store's folder, too; the folder itself may be a link that the user made.
         above = f"{folder.rpartition('/')[0]}/."
-        download_folder(self._host, folder, target, within=above if self.contained else "")
+        within = above if self.contained else ""
+        download_folder(self._host, folder, target, within=within, keep_newer=keep_newer)
 
     def retry_upload(self, request: LaunchRequest) -> Sequence[Mapping[str, Any]]:
         """Upload to the data store what the learners of an ended attempt could not upload."""
@@ -188,14 +234,21 @@ class ProcessRunner(Runner):
 
     def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
         """Ask all learners to stop; a halt after a kill changes nothing."""
-        document = {"kind": request.kind, "grace_seconds": request.grace_seconds, "by": request.by}
-        for number in range(1, attempt.learners + 1):
+        self._ask_to_stop(attempt, request.kind, {"grace_seconds": request.grace_seconds, "by": request.by})
+
+    def stop_with_others(self, attempt: AttemptRef, kind: str, by: str) -> None:
+        """Ask the learners here to stop as those at another host did; they have their own grace period."""
+        self._ask_to_stop(attempt, kind, {"by": by})
+
+    def _ask_to_stop(self, attempt: AttemptRef, kind: str, more: Mapping[str, Any]) -> None:
+        document = {"kind": kind, **more}
+        for number in attempt.numbers:
             folder = self._folder(attempt).learner(number)
             facts = self._host.call("learner", folder=str(folder.path))
             current = self._host.call("read_object", path=str(folder.stop)) or {}
             if not facts["launched"] or is_over(facts):
                 continue
-            if current.get("kind") not in ("kill", request.kind):
+            if current.get("kind") not in ("kill", kind):
                 self._host.call("ask_to_stop", folder=str(folder.path), request=document)
             else:
                 # It is asked again: its agent may have been stopped by a signal.
@@ -211,7 +264,7 @@ class ProcessRunner(Runner):
         if not self._host.here:
             home = str(self._site().home.path)
             paths += [str(folder.path), kept_file(home, attempt.job_id, attempt.attempt)]
-        for number in range(1, attempt.learners + 1):
+        for number in attempt.numbers:
             self._end(LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number))
             stem = secrets_stem(secrets, attempt, number)
             paths += [f"{stem}.json", f"{stem}.sh"]

@@ -43,3 +43,22 @@ POD: Final = Capabilities(
     mounts_stores=False,  # pods have no FUSE
     moves_in=True,
 )
+MULTINODE_PROCESS: Final = Capabilities(
+    needs="hosts",
+    exec=True,
+    shell=True,
+    copy=True,
+    shared_job_folder=False,
+    finish=True,
+    moves_in=True,
+)
+MULTINODE_CONTAINER: Final = Capabilities(
+    needs="hosts",
+    uses_image=True,
+    exec=True,
+    shell=True,
+    copy=True,
+    shared_job_folder=False,
+    builds_images=True,
+    moves_in=True,
+)

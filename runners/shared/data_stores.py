@@ -158,6 +158,8 @@ def stores_document(
         "results": None,
         "checkpoint_dir": str(site.home.job(request.attempt.job_id).checkpoints),
     }
+    if request.attempt.part:
+        document |= {"compares": True, "restores": True}
     if results is not None:
         document |= {
             "results": {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import stat
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -42,11 +44,13 @@ def download_attempt(
     *,
     contained: bool = False,
     goes_on: bool = False,
+    keep_newer: bool = False,
 ) -> None:
     """Download the folders of an attempt; each file is written atomically.
 
     With ``contained`` the host follows links only within the folders that the job's container had mounted. Where it
-    ``goes_on``, results and checkpoints are left to the next attempt, which writes to them.
+    ``goes_on``, results and checkpoints are left to the next attempt, which writes to them. With ``keep_newer`` files
+    that are newer here stay.
 
     Raises:
         BackendError: files keep changing, or the host sends files that were not requested.
@@ -62,22 +66,29 @@ def download_attempt(
         del triples[:2]
     try:
         for source, within, target in triples:
-            download_folder(host, str(source), target, within=str(within) if contained else "")
+            inside_of = str(within) if contained else ""
+            download_folder(host, str(source), target, within=inside_of, keep_newer=keep_newer)
         _download_small_files(host, there.attempt(attempt).path, here.attempt(attempt).path)
     except OSError as error:
         raise CannotWrite(f"the job's files cannot be copied back: {error.strerror or error}") from error
 
 
-def download_folder(host: Host, source: str, target: Path, *, within: str = "") -> None:
+def download_folder(
+    host: Host, source: str, target: Path, *, within: str = "", keep_newer: bool = False
+) -> None:
     """Copy a folder of the host into a folder here; other local files are kept.
 
-    ``within`` names the folder on the host that a container can change: links must not lead out of it.
+    ``within`` names the folder on the host that a container can change: links must not lead out of it. With
+    ``keep_newer`` files and links stay that are newer here: several hosts may have one of that name. So do folders
+    where the host has a file, and a file that is newer than a folder of the host, which then stays there.
     """
     # An agent that began with an older version does not know the argument.
     bounds = {"within": within} if within else {}
     for _ in range(ROUNDS):
         listed = host.call("list_tree", folder=source, **bounds)
         entries = {path: _Entry(*fields) for path, fields in listed.items()}
+        if keep_newer:
+            entries = _without_older(target, entries)
         _make_folders(target, entries)
         missing = [path for path, entry in entries.items() if not _is_here(target, path, entry)]
         if missing:
@@ -148,6 +159,26 @@ def inside(folder: Path, name: str) -> Path:
     return folder.joinpath(*parts)
 
 
+def _without_older(target: Path, entries: Mapping[str, _Entry]) -> dict[str, _Entry]:
+    """Leave out what is older than that which is here by its name, and what is in such a folder."""
+    older = {path for path, entry in entries.items() if _is_older(target, path, entry)}
+    return {
+        path: entry
+        for path, entry in entries.items()
+        if path not in older and not any(str(above) in older for above in PurePosixPath(path).parents)
+    }
+
+
+def _is_older(target: Path, name: str, entry: _Entry) -> bool:
+    try:
+        about = os.lstat(inside(target, name))
+    except OSError:
+        return False
+    if stat.S_ISDIR(about.st_mode):
+        return entry.kind != "folder"  # the times of folders here say nothing
+    return about.st_mtime_ns > entry.modified_ns
+
+
 def _is_here(target: Path, name: str, entry: _Entry) -> bool:
     if entry.kind != "file":
         return True
@@ -185,6 +216,11 @@ def _make_links(target: Path, entries: Mapping[str, _Entry]) -> None:
                 continue
             path.unlink()
         path.symlink_to(leads_to)
+        with contextlib.suppress(
+            OSError, NotImplementedError
+        ):  # there are file systems whose links have no time
+            modified_ns = entries[name].modified_ns
+            os.utime(path, ns=(modified_ns, modified_ns), follow_symlinks=False)
 
 
 def _links_here(target: Path) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Final
 from runners.interface import AttemptRef, LaunchRequest, LearnerRef
 from runners.shared.data_stores import variables_of
 from runners.shared.host_facts import HostFacts
+from runners.shared.staged_launch import LOOPBACK
 from workbench.job import attempt_stem, learner_name
 from workbench.learner.determined_jobs import planned_variables
 from workbench.learner.queue.allocation import CHOSEN as CHOSEN
@@ -58,7 +59,7 @@ def learner_environment(
 
 
 def experiment_variables(
-    request: LaunchRequest, model: str, *, agent_id: str = "", resources_type: str = "", port: int = 0
+    request: LaunchRequest, model: str, *, agent_id: str = "", resources_type: str = "", port: int | str = 0
 ) -> dict[str, str]:
     """Return the variables that Determined gives to a trial; none where the job is not made of an experiment.
 
@@ -67,7 +68,7 @@ def experiment_variables(
         model: the folder of its code.
         agent_id: the name of the host, where it is known.
         resources_type: what Determined calls that which the command runs in, where it has a name for it.
-        port: MASTER_PORT, where it is known before the launch.
+        port: MASTER_PORT, or the placeholder of what is chosen at launch; 0 where the agent adds it.
     """
     spec, attempt = request.spec, request.attempt
     if not spec.env.get(CONFIG_VARIABLE):
@@ -155,7 +156,7 @@ def promises(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str,
         "NUM_LEARNERS": str(attempt.learners),
         "GPU_COUNT": f"{spec.gpus:.6f}",
         "LEARNER_NAME_PREFIX": attempt_stem(attempt.job_id, attempt.attempt),
-        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_ADDR": CHOSEN if attempt.part else LOOPBACK,
         "MASTER_PORT": CHOSEN,
         "NODE_RANK": str(learner - 1),
         "RANK": str(learner - 1),

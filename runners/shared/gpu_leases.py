@@ -45,7 +45,7 @@ class Leased:
 
 
 def lease(request: LaunchRequest, learners: Sequence[int], host: Host, site: HostFacts) -> Leased:
-    """Lease the slots of these learners.
+    """Lease the slots of these learners; a job that is at this host alone leaves its queue.
 
     Raises:
         SlotsBusy: not enough are free; none is held then.
@@ -57,10 +57,17 @@ def lease(request: LaunchRequest, learners: Sequence[int], host: Host, site: Hos
     for _ in range(TRIES):
         uuids = _choose_patiently(each * len(learners), request, host, site)
         if lock := host.lock(uuids, folder=site.leases, text=lease_text(request, site, 0)):
-            attempt = request.attempt
-            host.call("leave_line", home=attempt.home, job=attempt.job_id, leases_folder=site.leases)
+            if not request.attempt.part:
+                leave_line(request, host, site)
             return Leased(lock, allocation.shares(uuids, learners, each))
     raise SlotsBusy("waits for GPUs: other jobs took them first")
+
+
+def leave_line(request: LaunchRequest, host: Host, site: HostFacts) -> None:
+    """Leave the host's queue: the job has what it waited for."""
+    if request.spec.gpus:
+        attempt = request.attempt
+        host.call("leave_line", home=attempt.home, job=attempt.job_id, leases_folder=site.leases)
 
 
 def _choose_patiently(count: int, request: LaunchRequest, host: Host, site: HostFacts) -> list[str]:
@@ -147,7 +154,8 @@ def _refuse(
     driver: str,
 ) -> None:
     spec = request.spec
-    each = f" ({spec.learners} learners with {spec.gpus} each)" if spec.learners > 1 else ""
+    learners = len(request.attempt.numbers)
+    each = f" ({learners} learners with {spec.gpus} each)" if learners > 1 else ""
     broken = "; ".join(_whose(slot) for slot in slots if not slot.memory_bytes)
     slices = sum(allocation.is_slice(slot.uuid) for slot in slots) if spec.gpus > 1 else 0
     parts = f"{slices} slices (MIG), and a process can use no more than one" if slices else ""
@@ -174,13 +182,21 @@ def _count(number: int) -> str:
     return f"{number} GPU" + ("" if number == 1 else "s")
 
 
-def choose_port(host: Host, site: HostFacts, text: str, held: list[Lock]) -> int:
+def choose_port(host: Host, site: HostFacts, text: str, held: list[Lock], wanted: int | None = None) -> int:
     """Choose a free port; its lease is added to ``held``, unless the folder of leases cannot be used.
+
+    Args:
+        host: the host.
+        site: what is known of it.
+        text: the lease's.
+        held: gets it.
+        wanted: the only port to try.
 
     Raises:
         RunnerError: no port that was tried is free.
     """
-    free: list[int] = host.call("bindable", ports=allocation.candidate_ports(text))
+    candidates = allocation.candidate_ports(text) if wanted is None else [wanted]
+    free: list[int] = host.call("bindable", ports=candidates)
     for port in free:
         try:
             lock = host.lock([allocation.port_lease(port)], folder=site.leases, text=text)
@@ -189,6 +205,8 @@ def choose_port(host: Host, site: HostFacts, text: str, held: list[Lock]) -> int
         if lock is not None:
             held.append(lock)
             return port
+    if wanted is not None:
+        raise RunnerError(f"The port {wanted}, which is its MASTER_PORT, is taken.")
     raise RunnerError(
         f"No port for MASTER_PORT is free among {allocation.PORT_TRIES} from {allocation.PORTS.start} on."
     )

@@ -98,7 +98,7 @@ def ticket_facts(request: LaunchRequest, site: HostFacts) -> dict[str, Any]:
         "job": attempt.job_id,
         "attempt": attempt.attempt,
         "leases_folder": site.leases,
-        "gpus": spec.gpus * spec.learners,
+        "gpus": spec.gpus * len(attempt.numbers),
         "each": spec.gpus,
         "gpu_type": spec.gpu_type,
         "priority": spec.priority,

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from runners.interface import LaunchPlan, LaunchRequest, LearnerRef
+from runners.interface import AttemptRef, LaunchPlan, LaunchRequest, LearnerRef
 from runners.shared.host_facts import HostFacts
 from workbench.errors import LaunchRefused
 from workbench.formats import size
@@ -104,13 +104,25 @@ class LearnerLaunch:
             document["retention"] = self.retention
         if self.preemption is not None:
             document["preemption"] = self.preemption
-        if (attempt.learners == 1 or self.learner == 1) and (rules := rules_for_agent(spec)):
+        # An agent would stop the learners of its own host alone: the controller follows the rules.
+        is_judged = (attempt.learners == 1 or self.learner == 1) and not attempt.part
+        if is_judged and (rules := rules_for_agent(spec)):
             document["stop_when"] = rules
         if self.umask is not None:
             document["umask"] = self.umask
         if self.writable is not None:
             document["writable"] = list(self.writable)
         return document
+
+
+def is_log_dir_shared(attempt: AttemptRef, learner: int) -> bool:
+    """Say whether a learner leaves its folder for logs to learner 1, which stores what lies there.
+
+    Each host of several has such a folder of its own: where learner 1 is not, the first learner of the host stores it.
+    """
+    return (
+        len(attempt.numbers) > 1 and (learner == 1 or learner != attempt.numbers[0]) if attempt.part else True
+    )
 
 
 def rules_for_agent(spec: JobSpec) -> list[dict[str, Any]]:
@@ -211,12 +223,11 @@ def check_secrets(request: LaunchRequest) -> None:
 def check_memory(request: LaunchRequest, site: HostFacts) -> None:
     """Refuse a job that asks for more memory than the host has."""
     spec = request.spec
-    needed_bytes = (spec.memory_bytes or 0) * spec.learners
+    count = len(request.attempt.numbers)
+    needed_bytes = (spec.memory_bytes or 0) * count
     if needed_bytes <= site.memory_bytes:
         return
-    each = (
-        f" ({spec.learners} learners with {size(spec.memory_bytes or 0)} each)" if spec.learners > 1 else ""
-    )
+    each = f" ({count} learners with {size(spec.memory_bytes or 0)} each)" if count > 1 else ""
     raise LaunchRefused(
         f"The job asks for {size(needed_bytes)} of memory{each}; {site.name} has {size(site.memory_bytes)}.",
         hint="Ask for less with 'memory:' or --set memory=, or run it on another backend.",

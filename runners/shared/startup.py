@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from backends.contract.host import Host
-from runners.interface import LaunchPlan
+from runners.interface import LaunchPlan, LaunchRequest
 from runners.shared.environment import marker
 from runners.shared.host_facts import HostFacts
 from runners.shared.launch_document import ref_of
+from runners.shared.staged_launch import Rendezvous
 from workbench.errors import RunnerError, SlotsBusy
 from workbench.learner.host.learners import is_begun
 from workbench.paths import AttemptFolder, JobFolder
@@ -38,8 +39,14 @@ def submitted_file(plan: LaunchPlan, job: JobFolder) -> dict[str, str]:
         "runner": plan.runner,
         "code_hash": request.code_hash,
         "recorded": dict(request.recorded),
+        **({"hosts": _hosts_document(request)} if request.hosts else {}),
     }
     return {str(job.path / SUBMITTED): json.dumps(document) + "\n"}
+
+
+def _hosts_document(request: LaunchRequest) -> dict[str, Any]:
+    """Say that the host has a part of the job only; an older fabric does not know the runner of such a job."""
+    return {"names": list(request.hosts), "part": list(request.attempt.part)}
 
 
 class AgentStarts:
@@ -79,6 +86,15 @@ class AgentStarts:
                 hint=f"See {log}.",
             )
 
+    def rendezvous(self) -> Rendezvous | None:
+        """Return where learners that have begun here meet; None where none has."""
+        for learner in self._begun():
+            launch = self._host.call("read_object", path=str(self._attempt.learner(learner).launch)) or {}
+            environment = launch.get("env") or {}
+            if "MASTER_PORT" in environment:
+                return Rendezvous(str(environment["MASTER_ADDR"]), int(environment["MASTER_PORT"]))
+        return None
+
     def check_all_wait(self, learners: Sequence[int], busy: SlotsBusy) -> None:
         """Stop the others where only these learners find their slots busy: all must have slots, or none.
 
@@ -86,17 +102,19 @@ class AgentStarts:
             RunnerError: others have begun.
         """
         if len(learners) < len(self._plan.learners):
-            self._stop_others(learners)
+            self.stop_begun()
             raise RunnerError(
                 f"The launch was interrupted, and other jobs took what it still needs: {busy.message}"
             ) from busy
 
-    def _stop_others(self, learners: Sequence[int]) -> None:
-        """Kill all learners of the attempt but these."""
+    def stop_begun(self) -> None:
+        """Kill the learners that have begun here."""
         request = json.dumps({"kind": "kill", "grace_seconds": 0.0, "by": "an incomplete launch"}) + "\n"
-        others = [one.learner for one in self._plan.learners if one.learner not in learners]
-        files = {str(self._attempt.learner(learner).stop): request for learner in others}
+        files = {str(self._attempt.learner(learner).stop): request for learner in self._begun()}
         self._host.call("write_files", files=files)
+
+    def _begun(self) -> list[int]:
+        return [one.learner for one in self._plan.learners if is_begun(self._facts(one.learner))]
 
     def _wait(self, learners: Sequence[int]) -> list[int]:
         """Wait until agents have begun; return those that have not begun and no longer run."""

@@ -182,7 +182,7 @@ def retry_upload(request: LaunchRequest, host: Host, site: HostFacts) -> list[Ma
     secrets = json.dumps(secrets_with(request, site)) + "\n"
     attempt = site.home.job(request.attempt.job_id).attempt(request.attempt.attempt)
     found: list[Mapping[str, Any]] = []
-    for learner in range(1, request.attempt.learners + 1):
+    for learner in request.attempt.numbers:
         folder = attempt.learner(learner)
         launch = host.call("read_object", path=str(folder.launch)) or {}
         guard, secrets_file = launch.get("guard") or [], launch.get("secrets_file")

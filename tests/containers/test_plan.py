@@ -14,7 +14,9 @@ from runners.container.permissions import relabelled
 from runners.container.plan import bind
 from runners.container.runner import ContainerRunner
 from runners.interface import AttemptRef, LaunchPlan, LaunchRequest
+from runners.shared.environment import CHOSEN
 from workbench.errors import LaunchRefused
+from workbench.learner.guard.container_creation import gpu_document
 from workbench.manifest import load, load_text
 from workbench.paths import Home
 from workbench.spec import JobSpec
@@ -38,13 +40,12 @@ IMAGES = {
 }
 
 
-def planned(home: Home, spec: JobSpec) -> LaunchPlan:
-    """Plan a job on an engine that is not there."""
+def planned(home: Home, spec: JobSpec, part: tuple[int, ...] = ()) -> LaunchPlan:
+    """Plan a job on an engine that is not there, or the part of it that one of several hosts has."""
     host = LocalHost(home, engine="unix:///nowhere")
     runner = ContainerRunner(host, home_uuid="home")
-    request = LaunchRequest(
-        AttemptRef("home", "training-abcdefghj", 1, spec.learners), spec, "me@box", "", ""
-    )
+    attempt = AttemptRef("home", "training-abcdefghj", 1, spec.learners, part)
+    request = LaunchRequest(attempt, spec, "me@box", "", "")
     try:
         return runner.plan(request)
     finally:
@@ -131,6 +132,23 @@ def test_only_several_learners_have_a_network_and_only_the_first_publishes(home:
     assert endpoint["Aliases"] == ["learner-abcdefghj-a1-1", "learner-abcdefghj-a1-1.learner-abcdefghj-a1"]
     assert first["HostConfig"]["PortBindings"] == {"6006/tcp": [{"HostIp": "127.0.0.1", "HostPort": "6006"}]}
     assert "PortBindings" not in second["HostConfig"]
+
+
+def test_the_learners_of_one_of_several_hosts_use_its_network_and_its_name(home: Home) -> None:
+    text = "name: a\nlearners: 3\nports: [6006]\nframework: {name: custom, version: image, command: 'true'}\n"
+    plan = planned(home, load_text(text, "manifest.yml").spec, part=(2, 3))
+    documents = [one.native["container"] for one in plan.learners]
+    variables = dict(entry.split("=", 1) for entry in documents[1]["Env"])
+
+    assert [one.name for one in plan.learners] == ["learner-abcdefghj-a1-1", "learner-abcdefghj-a1-2"]
+    assert [one["HostConfig"]["NetworkMode"] for one in documents] == ["host", "host"]
+    assert not any({"Hostname", "NetworkingConfig", "ExposedPorts"} & set(one) for one in documents)
+    assert variables["MASTER_ADDR"] == variables["MASTER_PORT"] == CHOSEN
+    assert (variables["RANK"], variables["WORLD_SIZE"]) == ("2", "3")
+    assert [warning for warning in plan.warnings if "--set ports=[]" in warning]
+    podman = gpu_document("a", documents[1], ())
+    assert podman["netns"] == {"nsmode": "host"}
+    assert not {"networks", "hostname"} & set(podman)
 
 
 def test_bind_mounts_are_in_the_containers_configuration(home: Home) -> None:

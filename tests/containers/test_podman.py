@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import sys
 import uuid
 from collections.abc import Collection, Iterator
@@ -16,21 +17,24 @@ import pytest
 
 from backends.contract.host import Host
 from backends.local.host import LocalHost
-from runners.conformance.harness import LaunchedAttempt, request_of
+from runners.conformance.harness import OVER, LaunchedAttempt, request_of
 from runners.container.limits import FILE
 from runners.container.runner import ContainerRunner
+from runners.interface import AttemptRef
+from runners.shared.staged_launch import Rendezvous
 from tests.containers.core import ON_PODMAN
 from tests.containers.people import environment_of, person, run_as
 from tests.containers.podman import SETTINGS, Podman, roots_podman, served, why_no_podman
 from tests.containers.test_container_conformance import ContainerContract
 from tests.stubs import pretend
 from tests.support.command import Fabric
-from tests.support.engine import HOME
+from tests.support.engine import own_home
 from tests.support.folders import make_folder
 from tests.support.images import BUSYBOX, DEBIAN, SMALL_USER, USER, ensure_images, ensure_small_user
 from tests.support.kept_agents import lend_agents
 from tests.support.sshd import why_not as why_no_users
 from tests.support.waiting import until
+from workbench.job import new_job_id
 from workbench.paths import Home, make_private_folder
 
 FABRIC = str(Path(sys.executable).with_name("fabric"))
@@ -109,7 +113,7 @@ def test_gpus_are_asked_for_by_cdi_with_everything_else_as_ever(
     podman: str, home: Home, gpus: list[str]
 ) -> None:
     host = LocalHost(lend_agents(home), engine=podman)
-    runner = ContainerRunner(host, home_uuid=HOME)
+    runner = ContainerRunner(host, home_uuid=own_home())
     look = (
         "ls /dev | grep nvidia; echo $NVIDIA_VISIBLE_DEVICES; id -u; pwd; hostname; grep NoNewPrivs /proc/self/status;"
         " cat /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null || cat /sys/fs/cgroup/memory.max;"
@@ -122,7 +126,7 @@ def test_gpus_are_asked_for_by_cdi_with_everything_else_as_ever(
         " df -k /dev/shm | tail -1; echo x > $RESULT_DIR/x"
     )
     request = request_of(
-        look, home=HOME, image=DEBIAN, gpus=1, memory_bytes=256 << 20, learners=2, ends_when="all"
+        look, home=own_home(), image=DEBIAN, gpus=1, memory_bytes=256 << 20, learners=2, ends_when="all"
     )
     job = LaunchedAttempt.planned(runner, request)
     try:
@@ -145,6 +149,42 @@ def test_gpus_are_asked_for_by_cdi_with_everything_else_as_ever(
         assert output[6] == str(256 << 20)
         assert output[7] == "1"
         assert str(4 << 20) in output[8]
+
+
+@pytest.mark.parametrize("count", [0, 1], ids=["by Docker's API", "by its own"])
+def test_a_learner_whose_job_is_at_several_hosts_is_reached_at_a_port_of_its_host(
+    podman: str, home: Home, gpus: list[str], count: int
+) -> None:
+    host = LocalHost(lend_agents(home), engine=podman)
+    runner = ContainerRunner(host, home_uuid=own_home())
+    serve = (
+        "import os, socket; s = socket.create_server(('', int(os.environ['MASTER_PORT']))); print('up', flush=True);"
+        " s.accept()[0].sendall(socket.gethostname().encode())"
+    )
+    attempt = AttemptRef(own_home(), new_job_id(), 1, 2, (1,))
+    request = request_of(
+        f'python3 -c "{serve}"', home=own_home(), image=DEBIAN, gpus=count, learners=2, attempt=attempt
+    )
+    job = LaunchedAttempt.planned(runner, request)
+    try:
+        launch = runner.staged_launch(job.plan, job.progress)
+        launch.prepare([1])
+        launch.lease([1])
+        met = Rendezvous("127.0.0.1", launch.choose_port())
+        launch.start([1], met)
+        launch.release()
+        launch.await_begun([1])
+        job.until_printed(b"up")
+        with socket.create_connection((met.address, met.port), 10) as client:
+            answer = client.recv(100).decode()
+        job.until(lambda found: bool(found) and found[1].phase in OVER, "it had ended")
+    finally:
+        runner.remove(attempt)
+        runner.close()
+        host.close()
+
+    assert answer == socket.gethostname()
+    assert job.statuses[1].exit_code == 0
 
 
 def test_the_command_line_uses_the_engine_of_docker_host(podman: str, fabric: Fabric, home: Home) -> None:

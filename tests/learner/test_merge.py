@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from workbench.learner.host.merge import merge_sent, merge_tree
+from workbench.learner.host.merge import merge_sent, merge_tree, remove_deleted
 from workbench.learner.platform.errors import Failure
 from workbench.learner.pod import config, init_container
 
@@ -133,3 +133,22 @@ def test_a_pod_on_a_volume_that_has_something_newer_keeps_that(
     assert content(job) == {"a/old": "sent", "a/same": "there"}
     assert content(tmp_path / "results") == {"table": "sent"}
     assert not made.exists()
+
+
+def test_what_was_deleted_elsewhere_goes_with_the_folders_that_it_leaves_empty(
+    job: Path, tmp_path: Path
+) -> None:
+    write(job / "1" / "rank" / "weights", "old")
+    write(job / "2" / "weights", "old")
+    write(job / "2" / "more", "kept")
+    write(tmp_path / "theirs" / "weights", "not the job's")
+    (job / "out").symlink_to(tmp_path / "theirs")
+
+    remove_deleted(
+        {"checkpoints": str(job)},
+        {"checkpoints": ["1/rank/weights", "2/weights", "out/weights", "../theirs/weights", "none"]},
+    )
+
+    assert content(job) == {"2/more": "kept", "out": str(tmp_path / "theirs")}
+    assert not (job / "1").exists()
+    assert (tmp_path / "theirs" / "weights").exists()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from backends.contract.host import Cluster, Host
+from backends.contract.host_group import HostGroup
 from backends.local.host import LocalHost
 from runners.interface import LearnerRef
 from tests.support.kept_agents import agent, lend_agents
@@ -23,7 +24,7 @@ from workbench.paths import Home
 class AgentsHere:
     """For suites whose agents are processes of this machine."""
 
-    def kill_agent(self, connection: Host | Cluster, learner: LearnerRef) -> None:
+    def kill_agent(self, connection: Host | Cluster | HostGroup, learner: LearnerRef) -> None:
         """Kill a learner's agent, all of its processes at once."""
         marker = f"{learner.home}/{learner.job_id}/{learner.attempt}/{learner.learner}"
         agents = learners.markers("FABRIC_GUARD")[marker]

@@ -9,11 +9,14 @@ from typing import ClassVar, Final
 import pytest
 
 from backends.contract.host import Cluster, Host
+from backends.contract.host_group import HostGroup
 from backends.local.host import LocalHost
 from runners.conformance.suite import RunnerContract
 from runners.interface import LearnerRef
+from runners.multinode.runner import MultiNodeProcessRunner
 from runners.process.runner import ProcessRunner
 from tests.runners.local_hosts import AgentsHere, OverLocalHost, OverPipeHost
+from tests.support.kept_agents import lend_agents
 from workbench.learner.scribe.masking import Mask
 from workbench.learner.scribe.transcriber import Transcriber
 from workbench.paths import Home, default_home
@@ -52,6 +55,32 @@ class TestOverPipeHost(OverPipeHost, ProcessContract):
     )
 
 
+class TestOverOneOfSeveralHosts(AgentsHere, RunnerContract):
+    """As the only one of the hosts that have a job together."""
+
+    runner_class = MultiNodeProcessRunner
+    in_gate: ClassVar[Collection[str]] = (
+        "test_a_learner_goes_on_without_its_runner_and_the_next_one_adopts_it",
+        "test_files_come_out_of_a_learner_and_go_into_it",
+        "test_observe_gives_everything_first_and_then_only_what_changed",
+        "test_observe_waits_and_wakes_when_something_changes",
+        "test_remove_ends_and_forgets_the_attempt_and_may_be_repeated",
+        "test_two_launches_at_once_start_one_learner",
+    )
+    why_soak: ClassVar[str] = (
+        "each host has a process runner, which the gate has by itself; what several do together is in test_multinode.py"
+    )
+    left_out: ClassVar[Mapping[str, str]] = {
+        "test_a_rule_stops_the_job_for_what_it_reports": "the controller follows rules for the learners of all hosts",
+    }
+
+    @pytest.fixture
+    def connection(self, home: Home) -> Iterator[HostGroup]:
+        group = HostGroup({"box": LocalHost(lend_agents(home))})
+        yield group
+        group.close()
+
+
 class TestWithTheShAgent(ProcessContract):
     """The promises that the agent in POSIX shell makes, with Python hidden from the runner."""
 
@@ -74,7 +103,7 @@ class TestWithTheShAgent(ProcessContract):
         yield host
         host.close()
 
-    def transcribe(self, connection: Host | Cluster, learner: LearnerRef) -> None:
+    def transcribe(self, connection: Host | Cluster | HostGroup, learner: LearnerRef) -> None:
         folder = Home(default_home()).job(learner.job_id).attempt(learner.attempt).learner(learner.learner)
         if not folder.output.exists():
             return

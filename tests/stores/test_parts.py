@@ -182,6 +182,45 @@ def test_who_waits_for_an_entry_is_given_it_once_it_is_there(tmp_path: Path) -> 
         entry.release()
 
 
+def test_what_a_restore_brings_is_of_others_until_it_changes_here(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    folder.mkdir()
+    source = UploadSource(str(folder), "bucket/job")
+
+    def names(ledger: UploadLedger) -> tuple[list[str], list[str]]:
+        new = [item.name for item in source.items() if ledger.is_new(source, item, final=True)]
+        return sorted(new), sorted(ledger.written_below("bucket/job"))
+
+    (folder / "stored").write_text("by attempt 1")
+    first = UploadLedger(str(tmp_path), 1)
+    for item in source.items():
+        first.note(source, item)
+    assert names(first) == ([], ["bucket/job/stored"])
+    first.write()
+
+    (folder / "not-stored").write_text("by attempt 1")
+    begun = UploadLedger(str(tmp_path), 2)
+    begun.read()
+    begun.begin_restore([source])
+    (folder / "brought").write_text("by another host")
+    again = UploadLedger(str(tmp_path), 2)  # the first one was cut off
+    again.read()
+    again.begin_restore([source])
+    (folder / "more").write_text("by another host")
+    again.end_restore([source], shared=True)
+
+    known = UploadLedger(str(tmp_path), 2)
+    known.read()
+    assert (known.restored, known.is_shared) == (2, True)
+    assert names(known) == (["not-stored"], [])
+    (folder / "brought").write_text("changed here")
+    assert names(known)[0] == ["brought", "not-stored"]
+    for item in source.items():
+        if item.name == "brought":
+            known.note(source, item)
+    assert names(known) == (["not-stored"], ["bucket/job/brought"])
+
+
 def test_what_was_stored_is_not_new_and_a_growing_file_waits(tmp_path: Path) -> None:
     stored, source = UploadLedger(str(tmp_path), 2), UploadSource(str(tmp_path), "bucket/job")
     stored.read()

@@ -111,3 +111,23 @@ def test_a_host_of_an_older_version_is_not_asked_with_arguments_that_it_does_not
     download_folder(OlderHost(), str(tmp_path / "there"), tmp_path / "here")
 
     assert (tmp_path / "here" / "kept").read_text() == "content"
+
+
+def test_of_a_file_and_a_folder_with_one_name_that_stays_which_is_here(tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    for path in (
+        there / "a" / "deep" / "inside",
+        there / "b",
+        there / "c",
+        here / "a",
+        here / "b" / "inside",
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(path.parts[len(tmp_path.parts)])
+    os.utime(there / "a", (1, 1))
+
+    download_folder(LocalHost(), str(there), here, keep_newer=True)
+
+    assert (here / "a").read_text() == "here"
+    assert (here / "b" / "inside").read_text() == "here"
+    assert (here / "c").read_text() == "there"

@@ -335,7 +335,7 @@ def gpu_document(name: str, document: Mapping[str, Any], slots: Sequence[str]) -
     podman_document: Dict[str, Any] = {
         "name": name,
         "image": document["Image"],
-        "hostname": document["Hostname"],
+        **({"hostname": document["Hostname"]} if "Hostname" in document else {}),
         "entrypoint": document["Entrypoint"],
         "command": document["Cmd"],
         "work_dir": document["WorkingDir"],
@@ -344,7 +344,7 @@ def gpu_document(name: str, document: Mapping[str, Any], slots: Sequence[str]) -
         "stop_timeout": document["StopTimeout"],
         "remove": host["AutoRemove"],
         "mounts": [_mount(mount) for mount in host.get("Mounts") or map(_parsed, host["Binds"])],
-        "netns": {"nsmode": "bridge"},
+        "netns": {"nsmode": "host" if network == "host" else "bridge"},
         "cap_drop": host["CapDrop"],
         "no_new_privileges": True,
         "shm_size": host["ShmSize"],
@@ -362,7 +362,7 @@ def gpu_document(name: str, document: Mapping[str, Any], slots: Sequence[str]) -
             for limit in host.get("Ulimits") or ()
         ],
     }
-    if network != "bridge":
+    if network not in ("bridge", "host"):
         endpoint = document["NetworkingConfig"]["EndpointsConfig"][network]
         podman_document["networks"] = {network: {"aliases": endpoint["Aliases"]}}
     return podman_document

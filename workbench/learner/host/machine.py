@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import shutil
@@ -135,13 +136,21 @@ def bindable(ports: Sequence[int]) -> List[int]:
 
 
 def _is_bindable(port: int) -> bool:
+    """Say whether nobody listens on a port, by IPv4 or IPv6: a learner listens by both where it can."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
         except OSError:
             return False
-        return True
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe.bind(("", port))
+    except OSError as error:
+        return error.errno != errno.EADDRINUSE  # else the system has no IPv6
+    return True
 
 
 def processors() -> List[int]:

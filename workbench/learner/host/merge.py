@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import stat
-from typing import Mapping
+from typing import Mapping, Sequence
 
 from workbench.learner.platform import open_files
 from workbench.learner.platform.beneath import Root
@@ -43,6 +43,27 @@ def merge_sent(sent: str, into: Mapping[str, str], modified_ns: Mapping[str, int
         for name, target in into.items():
             merge_tree(os.path.join(folder, name), target)
     remove([sent])
+
+
+def remove_deleted(into: Mapping[str, str], deleted: Mapping[str, Sequence[str]]) -> None:
+    """Remove files and links, by folder, that the job has deleted at another host, and the folders that this empties.
+
+    Nothing is removed outside of these folders, whatever links a job has put into the way.
+    """
+    for name, paths in deleted.items():
+        with contextlib.suppress(FileNotFoundError), Root(into[name], follow=True) as root:
+            for path in paths:
+                with contextlib.suppress(
+                    OSError
+                ):  # it is gone, or holds something else, or is another user's
+                    root.unlink(path)
+                    while "/" in path:
+                        path = os.path.dirname(path)
+                        above = root.open_folder(os.path.dirname(path))
+                        try:
+                            os.rmdir(os.path.basename(path), dir_fd=above)
+                        finally:
+                            os.close(above)
 
 
 def merge_tree(source: str, target: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from workbench.learner.host import journals, learners, machine
 from workbench.learner.host.cpu_affinity import CpuChooser
@@ -27,6 +27,7 @@ from workbench.learner.platform.processes import end
 from workbench.learner.platform.watch import WatcherPool
 
 if TYPE_CHECKING:
+    from workbench.learner.host.probe import Meetings
     from workbench.learner.queue.line import HostQueue
 
 Operation = Callable[..., Any]  # its arguments and its answer are JSON
@@ -47,6 +48,7 @@ class HostOperations:
         self._observers = Subscribers(learners.LearnerObserver)
         self._cpus = CpuChooser()
         self._host_queue: "Optional[HostQueue]" = None
+        self._meetings: "Optional[Meetings]" = None
         self._changed: Dict[Tuple[str, str], Tuple[Optional[int], Mapping[str, Any]]] = {}
         """By home and job: the facts of an attempt that the home's waiter was sent last."""
         self._handed_over: Dict[Tuple[str, str], Dict[str, Mapping[str, Any]]] = {}
@@ -57,6 +59,9 @@ class HostOperations:
             "folder": machine.folder,
             "secret_folder": machine.secret_folder,
             "bindable": machine.bindable,
+            "begin_meeting": self._begin_meeting,
+            "join_meeting": _join_meeting,
+            "end_meeting": self._end_meeting,
             "make_folders": host_files.make_folders,
             "touch": host_files.touch,
             "make_pipes": host_files.make_pipes,
@@ -142,11 +147,16 @@ class HostOperations:
         handed_over: Sequence[Mapping[str, Any]] = (),
         unchanged: Sequence[str] = (),
         leases_folder: str = "",
+        sparing: Sequence[str] = (),
+        aside: Sequence[str] = (),
     ) -> Dict[str, Any]:
         """Have these jobs of a home wait in the host's queue; return the turns of all that do, and the machine.
 
         Of jobs that were ``handed_over`` the home's waiter has the entries: it hears what has changed. Those that are
         ``unchanged`` are as this connection sent them before; those that it did not send count as missed.
+
+        Those in ``sparing`` preempt nobody, since another host keeps them from starting; ``has_room`` in the answer
+        names those for which enough may be preempted. Those ``aside`` do not wait now, and keep their time for later.
         """
         folder = leases_folder or own_folder()
         before = self._handed_over.get((folder, home), {})
@@ -157,8 +167,19 @@ class HostOperations:
         missed = [*forgotten, *self._pass_changes(folder, home, list(there.values()))]
         found = self._inventory(leases_folder)
         queue = self._queue()
-        turns = queue.line_up(folder, found["slots"], home, waiting, keep)
-        return {"turns": turns, "machine": found, "missed": missed, "heeds_weights": queue.heeds_weights}
+        room: Set[str] = set()
+        turns = queue.line_up(
+            folder,
+            found["slots"],
+            home,
+            waiting,
+            keep,
+            lambda job: job not in sparing,
+            aside=aside,
+            room=room,
+        )
+        answer = {"turns": turns, "machine": found, "missed": missed, "heeds_weights": queue.heeds_weights}
+        return {**answer, "has_room": sorted(room)}
 
     def _pass_changes(self, folder: str, home: str, handed_over: Sequence[Mapping[str, Any]]) -> List[str]:
         """Tell the home's waiter which jobs have another priority, position, weight or gates, or are to be tried again.
@@ -240,6 +261,19 @@ class HostOperations:
             "machine": found,
         }
 
+    def _begin_meeting(self, port: int, seconds: float) -> Dict[str, Any]:
+        """Have others try at which address they reach a port here."""
+        from workbench.learner.host.probe import Meetings
+
+        with _making:
+            if self._meetings is None:
+                self._meetings = Meetings()
+        return self._meetings.begin(port, seconds)
+
+    def _end_meeting(self, token: str) -> None:
+        if self._meetings is not None:
+            self._meetings.end(token)
+
     def _queue(self) -> "HostQueue":
         from workbench.learner.queue.line import HostQueue
 
@@ -252,6 +286,8 @@ class HostOperations:
         """Give everything back; calls that wait return."""
         if self._host_queue is not None:
             self._host_queue.close()
+        if self._meetings is not None:
+            self._meetings.close()
         self.watches.close()
         self.followers.close()
         self._observers.close()
@@ -283,6 +319,12 @@ def _end_job(job: str, leases_folder: str = "") -> Dict[str, Any]:
 
     gpus = [str(slot["uuid"]) for slot in inventory(leases_folder)["slots"]]
     return operators.end_job(leases_folder or own_folder(), gpus, job)
+
+
+def _join_meeting(addresses: Sequence[str], port: int, token: str, seconds: float) -> List[str]:
+    from workbench.learner.host.probe import join
+
+    return join(addresses, port, token, seconds)
 
 
 def _changeable(facts: Mapping[str, Any]) -> Dict[str, Any]:
@@ -352,9 +394,15 @@ def _unpack(archive: str, folder: str) -> bool:
     return unpack(archive, folder)
 
 
-def _merge_sent(sent: str, into: Mapping[str, str], modified_ns: Mapping[str, int]) -> None:
-    from workbench.learner.host.merge import merge_sent
+def _merge_sent(
+    sent: str,
+    into: Mapping[str, str],
+    modified_ns: Mapping[str, int],
+    deleted: Optional[Mapping[str, Sequence[str]]] = None,
+) -> None:
+    from workbench.learner.host.merge import merge_sent, remove_deleted
 
+    remove_deleted(into, deleted or {})
     merge_sent(sent, into, modified_ns)
 
 

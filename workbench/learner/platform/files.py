@@ -128,15 +128,29 @@ def make_pipes(paths: Iterable[str]) -> None:
             add_mode(root.descriptor, name, 0o666)
 
 
+_REMOVE_TRIES = 10
+"""How often a folder is removed from which files vanish meanwhile."""
+
+
 def remove(paths: Iterable[str]) -> None:
-    """Remove files and whole folders; links are not followed, and what is not there is not an error."""
+    """Remove files and whole folders; links are not followed, and what is not there is not an error.
+
+    Raises:
+        OSError: ``FileNotFoundError``, too: a file system may list entries, again and again, that are not there.
+    """
     for path in paths:
-        if os.path.isdir(path) and not os.path.islink(path):
-            _open_up(path)
-            shutil.rmtree(path)  # it holds the folders that it is in: a link in their place is not followed
-        else:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
+        for left in reversed(range(_REMOVE_TRIES)):
+            if not os.path.isdir(path) or os.path.islink(path):
+                break
+            try:
+                _open_up(path)
+                shutil.rmtree(path)  # it holds the folders that it is in: no link in their place is followed
+            except FileNotFoundError:
+                # Another host that has the folder, too, may remove it as well.
+                if not left:
+                    raise
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 def open_to_all(trees: Iterable[str], read_only: Iterable[str], below: Below = MappingProxyType({})) -> None:

@@ -103,6 +103,8 @@ class HeldEntries:
     def hold(self, folder: str, home: str, job: str, facts: Mapping[str, Any]) -> bool:
         """Make or renew an entry; one that was there keeps its time, and whom it preempts unless the facts say that.
 
+        A new one has the time that the facts say, where that is not to come, else waits from now on.
+
         Return whether it is held.
 
         It is not where another process of the same person holds it, or where somebody else made its file.
@@ -120,7 +122,8 @@ class HeldEntries:
         written = self._written.get((folder, name), "")
         before = _document(written or read_own(descriptor))
         kept = {"preempts": before["preempts"]} if before.get("preempts") else {}
-        document = {**kept, **facts, "format": FORMAT, "home": home, "job": job, "since_us": _since(before)}
+        since_us = _since(before if "since_us" in before else facts)
+        document = {**kept, **facts, "format": FORMAT, "home": home, "job": job, "since_us": since_us}
         text = json.dumps(document, sort_keys=True)
         if text == written:
             return True

@@ -113,6 +113,8 @@ class HostQueue:
         keep: List[str],
         can_start: Callable[[str], bool] = lambda job: True,
         reading: Optional[LeaseReading] = None,
+        aside: Iterable[str] = (),
+        room: Optional[Set[str]] = None,
     ) -> Dict[str, Dict[str, Any]]:
         """Have exactly these jobs of a home wait; return the turn of each by its id.
 
@@ -124,9 +126,13 @@ class HostQueue:
             keep: jobs that are being launched: their entries stay if they are there.
             can_start: whether a job of these could start if it had its GPUs; else it preempts nobody.
             reading: who holds these slots, where that was looked at just now.
+            aside: jobs that do not wait now, and may again: what is kept of them says since when.
+            room: takes the first of them that waits where jobs may be preempted that would do, whether they are or not.
         """
         reading = reading or LeaseReading(folder, slots)
         with self._lock:
+            for job in aside:
+                self._held.let_go(folder, home, job)
             wanted = waiting[:WAITING_AT_ONCE]
             self._held.keep_only(folder, home, {str(one["job"]) for one in wanted} | set(keep))
             for one in wanted:
@@ -134,7 +140,7 @@ class HostQueue:
                 self._held.hold(folder, home, str(one["job"]), facts)
             entries = read_entries(folder)
             found, policy = self._turns(entries, reading)
-            self._preempt(reading, home, wanted, can_start, entries, found, policy)
+            self._preempt(reading, home, wanted, can_start, entries, found, policy, room)
         mine = (os.geteuid(), home)
         return {key[2]: turn_document(turn) for key, turn in found.items() if key[:2] == mine}
 
@@ -147,6 +153,7 @@ class HostQueue:
         entries: Sequence[QueueEntry],
         turns: Dict[order.Key, order.Turn],
         policy: Policy,
+        room: Optional[Set[str]],
     ) -> None:
         """Have the entries of these jobs name whom they preempt: nobody, but for one that is the first that waits."""
         mine = {entry.job: entry for entry in entries if entry.key[:2] == (os.geteuid(), home)}
@@ -158,8 +165,12 @@ class HostQueue:
                 continue
             turn = turns[entry.key]
             names: Tuple[str, ...] = ()
-            if turn.lacks and not turn.limit and can_start(entry.job):
-                names = self._to_preempt(reading, entry, turn.lacks, entries, policy)
+            asks = can_start(entry.job)
+            if turn.lacks and not turn.limit and (asks or room is not None):
+                found = self._to_preempt(reading, entry, turn.lacks, entries, policy, asks=asks)
+                names = found if asks else ()
+                if room is not None and (found or self._has_just_freed(entry.job)):
+                    room.add(entry.job)
             if names != entry.preempts:
                 changed = {**facts, "preempts": list(names)}
                 del changed["job"]
@@ -174,8 +185,10 @@ class HostQueue:
         lacking: int,
         entries: Sequence[QueueEntry],
         policy: Policy,
+        *,
+        asks: bool,
     ) -> Tuple[str, ...]:
-        """Return the names of the attempts that are to end for the first one that waits."""
+        """Return the names of the attempts that are to end for the first one that waits, or would have to."""
         usable = {str(slot["uuid"]) for slot in allocation.usable_gpus(reading.slots, entry.each)}
         below = policy.priority(entry.priority, user_name(entry.person))
         jobs = preemptible_jobs(reading.holdings(), usable, policy, below, now_us())
@@ -186,12 +199,16 @@ class HostQueue:
         chosen = jobs_to_preempt(punctual, lacking, ending)[: min(entry.gpus, PREEMPTED_AT_ONCE)]
         if not {job.key[1] for job in jobs}.issuperset(entry.preempts):
             self._ended[entry.job] = now
-        if now - self._ended.get(entry.job, float("-inf")) < FREED_SECONDS:
+        if self._has_just_freed(entry.job):
             # What it held is free in a moment, though these GPUs were looked at before, or the driver does not know.
             chosen = [job for job in chosen if job.key[1] in ending]
-        for job in chosen:
+        for job in chosen if asks else ():
             self._asked.setdefault((job.key, entry.job), now)
         return tuple(job.key[1] for job in chosen)
+
+    def _has_just_freed(self, job: str) -> bool:
+        """Say whether an attempt has ended for this job a moment ago."""
+        return time.monotonic() - self._ended.get(job, float("-inf")) < FREED_SECONDS
 
     def waiting(self, folder: str, slots: Sequence[Mapping[str, Any]]) -> List[Dict[str, Any]]:
         """Return all that wait, in their order, each with its turn."""

@@ -12,6 +12,7 @@ The document::
      "inside": {"/mnt/checkpoints": ".../checkpoints"},     # a container's paths, as this side has them
      "uploads_elsewhere": false,                            # a pod's side-car stores what is new meanwhile
      "compares": false,                                     # other learners see and store the same results
+     "restores": false,                                     # other hosts store results of the job, too
      "about": {...}}                                        # what a checkpoint says of its job
 
 ``link`` is a path that is to lead to the data (containers, which bind it), ``into`` one that it is moved to (pods,
@@ -57,6 +58,8 @@ class Stores:
         """Whether the guard has it stored what is new while the command runs; else somebody else does."""
         self.compares = bool(document.get("compares"))
         """Whether other jobs write to the same files, so that the store has to be listed each time."""
+        self.restores = bool(document.get("restores"))
+        """Whether other hosts store results of the same job, so that each attempt gets theirs from the store."""
         self.fetch: list[dict[str, Any]] = list(document.get("fetch") or ())
         self.origin: dict[str, Any] = dict(document.get("from") or {})
         self.results: dict[str, Any] | None = document.get("results")

@@ -17,7 +17,7 @@ from workbench.learner.stores.errors import TransferError, explain, is_missing
 from workbench.learner.stores.inventory import list_store
 from workbench.learner.stores.job_lock import job_lock
 from workbench.learner.stores.rclone import TRIES
-from workbench.learner.stores.sources import LINK_SUFFIX, UploadLedger
+from workbench.learner.stores.sources import LINK_SUFFIX, UploadLedger, sources_of
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
@@ -45,7 +45,13 @@ def restore(stores: Stores, rclone: RcloneClient, progress: ProgressReporter, ch
     with job_lock(stores.job_folder, check_stop):
         ledger = UploadLedger(stores.job_folder, stores.launch.attempt)
         ledger.read()
-        here = ledger.attempt >= stores.launch.attempt - 1
+        if ledger.restored == stores.launch.attempt:
+            return  # by another learner at this host, and what changed since is this host's
+        several = stores.restores or ledger.is_shared
+        here = ledger.attempt >= stores.launch.attempt - 1 and not several
+        sources = sources_of("", stores) if several else []
+        if several:
+            ledger.begin_restore(sources)
         if stores.checkpoint_dir and stores.checkpoints and (shared or not here):
             excluded = _unmarked(stores, rclone, check_stop)
             _restore_folder(
@@ -55,6 +61,8 @@ def restore(stores: Stores, rclone: RcloneClient, progress: ProgressReporter, ch
             _restore_folder(
                 str(results["path"]), stores.result_dir, OURS, stores, rclone, progress, check_stop
             )
+        if several:
+            ledger.end_restore(sources, shared=stores.restores)
 
 
 def _restore_folder(

@@ -127,14 +127,24 @@ def journal_source(folder: str, stores: Stores) -> UploadSource:
 
 
 class UploadLedger:
-    """What has been stored, by its path in the store: size, time of change, and when that was."""
+    """What has been stored, by its path in the store: size, time of change, when that was, and 1 where others own it.
+
+    Where several hosts store results of a job, those are of others that this host did not write in this attempt.
+    """
 
     def __init__(self, job_folder: str, attempt: int) -> None:
         self._path = os.path.join(job_folder, STORED_FILE)
         self._attempt = attempt
         self.attempt = 0
         """Which attempt stored something from here last."""
+        self.restored = 0
+        """Which attempt has brought back last what several hosts have stored."""
+        self.is_shared = False
+        """Whether other hosts stored, too, in that attempt."""
         self._files: dict[str, list[float]] = {}
+        self._restoring = 0
+        self._own: dict[str, list[int]] = {}
+        """What lay here before that attempt brought something back and is not in the store: size and time of change."""
         self._changed = False
 
     def read(self) -> None:
@@ -143,8 +153,12 @@ class UploadLedger:
             with open(self._path, "rb") as file:
                 document = json.loads(file.read())
             self._files, self.attempt = dict(document["files"]), int(document["attempt"])
+            self.restored, self.is_shared = int(document.get("restored") or 0), bool(document.get("shared"))
+            self._restoring, self._own = int(document.get("restoring") or 0), dict(document.get("own") or {})
         except (OSError, ValueError, KeyError, TypeError):
-            self._files, self.attempt = {}, 0
+            self._files, self._own = {}, {}
+            self.attempt = self.restored = self._restoring = 0
+            self.is_shared = False
         self._changed = False
 
     def write(self) -> None:
@@ -152,9 +166,14 @@ class UploadLedger:
         if not self._changed:
             return
         new = "%s.new-%d" % (self._path, os.getpid())
+        document: dict[str, Any] = {"format": 1, "attempt": self._attempt, "files": self._files}
+        if self._restoring:
+            document.update(
+                restored=self.restored, shared=self.is_shared, restoring=self._restoring, own=self._own
+            )
         try:
             with open(new, "w", encoding="utf-8", errors="surrogateescape") as file:
-                json.dump({"format": 1, "attempt": self._attempt, "files": self._files}, file)
+                json.dump(document, file)
             os.rename(new, self._path)
             self._changed = False
         except OSError:
@@ -164,6 +183,36 @@ class UploadLedger:
         """Note that a file is in the store as it is."""
         self._files["%s/%s" % (source.target, item.name)] = [item.size, item.signature, time.time()]
         self._changed = True
+
+    def begin_restore(self, sources: Sequence[UploadSource]) -> None:
+        """Note which files here the store lacks, before others come: only these are this host's to store.
+
+        A restore that was cut off goes on with what was noted then.
+        """
+        if self._restoring != self._attempt:
+            self._own = {
+                "%s/%s" % (source.target, item.name): [item.size, item.signature]
+                for source in sources
+                for item in source.items()
+                if self.is_new(source, item, final=True)
+            }
+            self._restoring, self._changed = self._attempt, True
+            self.write()
+
+    def end_restore(self, sources: Sequence[UploadSource], *, shared: bool) -> None:
+        """Note that what came is in the store, and others' until this host changes it; so is what lay here before."""
+        for known in self._files.values():
+            known[3:] = [1]
+        for source in sources:
+            for item in source.items():
+                path = "%s/%s" % (source.target, item.name)
+                if self.is_new(source, item, final=True) and self._own.get(path) != [
+                    item.size,
+                    item.signature,
+                ]:
+                    self._files[path] = [item.size, item.signature, time.time(), 1]
+        self._own, self.restored, self.is_shared, self._changed = {}, self._attempt, shared, True
+        self.write()
 
     def has(self, source: UploadSource, item: UploadItem) -> bool:
         """Say whether some state of a file was stored."""
@@ -181,6 +230,10 @@ class UploadLedger:
     def below(self, target: str) -> dict[str, int]:
         """Return size by path of what was stored below a path of the store."""
         return {path: int(known[0]) for path, known in self._files.items() if path.startswith(target + "/")}
+
+    def written_below(self, target: str) -> dict[str, int]:
+        """Return as :meth:`below` does what this host has stored itself."""
+        return {path: size for path, size in self.below(target).items() if not any(self._files[path][3:])}
 
     def is_new(self, source: UploadSource, item: UploadItem, *, final: bool) -> bool:
         """Say whether a file is to be stored now: it changed, and has settled or grown enough to be worth it."""

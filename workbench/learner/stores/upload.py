@@ -242,6 +242,8 @@ class ResultUpload:
             options.append("--local-no-check-updated")  # output that is still printed only grows
         if not self._unverified.about(source.target) and not self._stores.compares:
             options.append("--no-check-dest")  # what is known to be there is not sent at all
+        if self._stores.restores and not source.names:
+            options.append("--update")  # another host may have stored a newer one
         self._unverified.begin(source.target)
         if source.is_trusted:
             self._copy(source.root, source.target, items, ["--links", *options])
@@ -322,7 +324,7 @@ class ResultUpload:
         self._progress.begin("checks what is stored")
         expected: dict[str, int] = {}
         for target in {source.target for source in self._all_sources()}:
-            expected.update(self._ledger.below(target))
+            expected.update(self._ledger.written_below(target))
         prefixes = {str(self._results["path"])}
         if self._stores.checkpoints and not self._stores.checkpoints.startswith(
             str(self._results["path"]) + "/"
@@ -335,6 +337,10 @@ class ResultUpload:
             there.update({"%s/%s" % (prefix, path): size for path, (size, _) in listed.items()})
         growing = journal_source(self._folder, self._stores).target + "/"
         missing = [path for path, size in expected.items() if not _is_there(path, size, there, growing)]
+        if self._stores.restores:
+            missing = [
+                path for path in missing if path.startswith(growing) or not self._is_of_others(path, there)
+            ]
         if missing:
             self._ledger.read()
             for path in missing:
@@ -342,6 +348,13 @@ class ResultUpload:
             self._ledger.write()
             self._unverified.forget()
         return missing
+
+    def _is_of_others(self, path: str, there: Mapping[str, int]) -> bool:
+        """Say whether another host may have changed a file in the store, or dropped it with its checkpoint."""
+        if sources.listed(path) in there:
+            return True  # it is stored whole or not at all
+        keep, checkpoints = self._stores.keep, self._stores.checkpoints
+        return bool(keep.get("last") or keep.get("best")) and path.startswith(checkpoints + "/")
 
     def _all_sources(self) -> list[UploadSource]:
         return [journal_source(self._folder, self._stores), *sources_of(self._folder, self._stores)]
