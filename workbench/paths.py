@@ -231,6 +231,11 @@ class JobFolder:
         return self.path / "removed-checkpoints.json"
 
     @property
+    def deleted_files(self) -> Path:
+        """Results and checkpoints that a job over several hosts has deleted: no host gets them again from here."""
+        return self.path / "deleted-files.json"
+
+    @property
     def data(self) -> Path:
         """DATA_DIR of a job without a data store: an empty folder."""
         return self.path / "data"

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from backends.contract.cluster import Cluster
 from backends.contract.host import Backend, BackendOptions, Finding, Host, Inventory
+from backends.contract.host_group import HostGroup
 from backends.kubernetes.cluster import KubernetesCluster
 from backends.kubernetes.inventory import gpu_count, gpus_of_nodes, inventory
 from backends.kubernetes.kubeconfig import Access, plugin_environment, resolve
@@ -96,7 +97,7 @@ class KubernetesBackend(Backend):
         with closing(self.open()) as cluster:
             return self.inventory_of(cluster)
 
-    def inventory_of(self, opened: Host | Cluster) -> Inventory:
+    def inventory_of(self, opened: Host | Cluster | HostGroup) -> Inventory:
         """Return the inventory over a connection that is open already."""
         assert isinstance(opened, KubernetesCluster)
         return inventory(opened)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from backends.contract.errors import translated
 from backends.contract.host import (
+    INTERNAL_ADDRESS,
     SHARE_NAMES,
     Backend,
     BackendOptions,
@@ -21,6 +22,7 @@ from backends.contract.host import (
     Inventory,
     Node,
     Slot,
+    check_address,
     check_flag,
     is_set,
 )
@@ -46,6 +48,7 @@ class LocalBackend(Backend):
     def __init__(self, options: BackendOptions) -> None:
         super().__init__(options)
         check_flag(options, SHARE_NAMES)
+        check_address(options)
 
     def probe(self) -> Iterator[Finding]:
         """Check Python, shell, GPUs, container engine, leases and disk; each problem has a consequence and a remedy."""
@@ -88,7 +91,9 @@ class LocalBackend(Backend):
 
         options = self.options.options
         engine = str(options.get("engine") or "")
-        return LocalHost(self._home(), engine=engine, share_names=is_set(options, SHARE_NAMES))
+        host = LocalHost(self._home(), engine=engine, share_names=is_set(options, SHARE_NAMES))
+        host.internal_address = str(options.get(INTERNAL_ADDRESS) or "")
+        return host
 
     def runners(self) -> Sequence[str]:
         """Return the runners of this machine, ``container`` first; :meth:`why_not` checks the engine."""

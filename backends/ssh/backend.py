@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from backends.contract.host import (
+    INTERNAL_ADDRESS,
     SHARE_NAMES,
     Ask,
     Backend,
@@ -20,6 +21,7 @@ from backends.contract.host import (
     Finding,
     Host,
     Inventory,
+    check_address,
     check_flag,
     is_set,
 )
@@ -31,6 +33,7 @@ from workbench.errors import BackendUnreachable, ConfigError, FabricError, Needs
 from workbench.paths import Home, default_home
 
 if TYPE_CHECKING:
+    from backends.contract.host_group import HostGroup
     from backends.ssh.bootstrap import AgentLocation, AgentRequest
     from backends.ssh.connection import Pipe, SshConnection
     from backends.ssh.host_cache import HostCache, HostReport
@@ -47,6 +50,7 @@ OPTIONS: Final = {
     "silent_seconds": "how long it may say nothing before the connection counts as lost",
     "keep_code_days": "how long code stays there that no job uses",
     "secrets_at_host": "whether secrets of a job that waits there may lie on its disk: true or false (the default)",
+    "internal_address": "the address by which other hosts reach it that run a job together with it",
     "share_names": "whether others there may read the names of jobs: true or false (the default)",
     "of_home": "the uuid of the home that jobs are of; set by fabric adopt",
     "watched": "whether adopted jobs are only looked at; set by fabric adopt",
@@ -78,6 +82,7 @@ class SshBackend(Backend):
                 raise ConfigError(f"{key} of {options.name} must be a number of {unit} above 0")
         for name in ("secrets_at_host", SHARE_NAMES):
             check_flag(options, name)
+        check_address(options)
         if self._option("transport", TRANSPORTS[0]) not in TRANSPORTS:
             raise ConfigError(
                 f"the backend {options.name} knows no transport {self._option('transport')!r}",
@@ -122,7 +127,7 @@ class SshBackend(Backend):
         with closing(self.open()) as host:
             return inventory_of(host)
 
-    def inventory_of(self, opened: Host | Cluster) -> Inventory:
+    def inventory_of(self, opened: Host | Cluster | HostGroup) -> Inventory:
         """Say what the host has, over the connection that is open."""
         assert isinstance(opened, Host)
         return inventory_of(opened)
@@ -163,7 +168,7 @@ class SshBackend(Backend):
         """Return the options by which jobs reach the host; None with ``openssh``, which manages its connections."""
         return None if self._option("transport") == "openssh" else self.frozen("process")
 
-    def discover(self, opened: Host | Cluster) -> None:
+    def discover(self, opened: Host | Cluster | HostGroup) -> None:
         """Cache what the host has, for jobs that are submitted while nobody can log in."""
         assert isinstance(opened, Host)
         self._probe_opened(opened)
@@ -262,6 +267,8 @@ class SshBackend(Backend):
             secrets_at_host=is_set(self.options.options, "secrets_at_host"),
             share_names=is_set(self.options.options, SHARE_NAMES),
         )
+        host.internal_address = self._option(INTERNAL_ADDRESS)
+        host.reached_at = self._address.host if connection is None else connection.reached_at
         return host, found
 
     def _agent_request(self) -> AgentRequest:

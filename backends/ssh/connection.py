@@ -69,6 +69,11 @@ class SshConnection:
         """What to call the host at its end."""
         return self.route[-1].label
 
+    @property
+    def reached_at(self) -> str:
+        """The name or address by which the last one before it reaches it."""
+        return self.route[-1].host
+
     def open(self) -> None:
         """Connect and log in.
 

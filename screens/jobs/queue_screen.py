@@ -146,8 +146,10 @@ class QueueList(CursorList):
         self._rank_cells = max(self._rank_cells, len("rank")) if self._rank_cells else 0
         self._names_cells = max(names, default=0)
         self.virtual_size = Size(self.room, len(self._entries) + self.HEAD_LINES)
-        places = (at for at in range(len(self._entries)) if before and self._job_id(at) == before)
-        self._go_to(next(places, self._at) if self._is_held else 0)
+        # A job over several hosts may stand in the list of each, too.
+        places = [at for at in range(len(self._entries)) if before and self._job_id(at) == before]
+        nearest = min(places, key=lambda at: abs(at - self._at), default=self._at)
+        self._go_to(nearest if self._is_held else 0)
 
     def _job_id(self, at: int) -> str:
         one = self._entries[at] if at < len(self._entries) else None

@@ -183,6 +183,7 @@ def _prepare(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
         code_hash="",
         recorded={},
         alive=True,
+        is_part=False,
         now="runs",
     )
     retried = UploadRetry("s3://x", 3, 10, 1, ("full",), State.FAILED, State.FAILED)

@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 import pytest
 
 from backends.contract.host import Cluster, Host
+from backends.contract.host_group import HostGroup
 from runners.conformance.base import MakeJob
 from runners.conformance.suite import RunnerContract
 from runners.interface import LearnerRef
@@ -69,7 +70,7 @@ class TestPods(RunnerContract):
         yield
         monkeypatch.setattr(PodRunner, "remove", lambda *_: None)
 
-    def kill_agent(self, connection: Host | Cluster, learner: LearnerRef) -> None:
+    def kill_agent(self, connection: Host | Cluster | HostGroup, learner: LearnerRef) -> None:
         assert isinstance(connection, Cluster)
         name = next(
             one["metadata"]["name"]

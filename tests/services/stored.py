@@ -18,6 +18,19 @@ from workbench.store.queries.jobs import job
 from workbench.store.updates.jobs import step
 
 HERE = TargetRef(backend="local", type="local", runner="process")
+BOTH = TargetRef(
+    backend="box1+box2",
+    type="multinode",
+    runner="multinode-process",
+    address="ssh://127.0.0.1:1+ssh://box2",
+    options={
+        "members": [
+            {"name": "box1", "type": "ssh", "address": "ssh://127.0.0.1:1", "options": {}},
+            {"name": "box2", "type": "ssh", "address": "ssh://box2", "options": {}},
+        ]
+    },
+)
+"""Two hosts together; nothing answers at the first one's address."""
 
 
 def submitted(

@@ -22,6 +22,7 @@ from backends.ssh.bootstrap import HERE, AgentRequest, start_agent
 from tests.support.box import Box
 from tests.support.kept_ground import KeptGround
 from tests.support.waiting import patience, until
+from workbench.controller.runtime import connections as sharing
 from workbench.controller.runtime import prewarm as prewarming
 from workbench.controller.runtime.connections import SHARED, SharedConnections
 from workbench.errors import BackendUnreachable, NotAllowed
@@ -200,7 +201,7 @@ def test_an_expected_host_is_open_when_its_job_comes(box: Box, monkeypatch: pyte
         held.append(seconds)
         assert over.wait(patience())
 
-    monkeypatch.setattr(prewarming, "time", SimpleNamespace(sleep=hold))
+    monkeypatch.setattr(sharing, "time", SimpleNamespace(sleep=hold))
     target: dict[str, Any] = {"backend": "box", "type": "ssh", "runner": "process", "address": box.address}
     prewarming.prewarm(target)
     until(lambda: "Accepted publickey" in box.daemon.log(), "the host to be reached")
@@ -208,7 +209,7 @@ def test_an_expected_host_is_open_when_its_job_comes(box: Box, monkeypatch: pyte
     SHARED.close(shared)
 
     assert box.daemon.log().count("Accepted publickey") == 1
-    until(lambda: held == [prewarming.HELD_SECONDS], "it to be held")
+    until(lambda: held == [sharing.HELD_SECONDS], "it to be held")
     assert box.daemon.sessions()
     over.set()
     until(lambda: not box.daemon.sessions(), "it to be given back when no job came")

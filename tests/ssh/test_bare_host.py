@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 import pytest
 
 from backends.contract.host import Cluster, Host
+from backends.contract.host_group import HostGroup
 from backends.ssh.sh_client import ShellClient
 from backends.ssh.sh_host import ShellHost
 from runners.conformance.suite import RunnerContract
@@ -72,7 +73,7 @@ class TestConformance(AgentsHere, RunnerContract):
         self.root = class_bare[1]
         return class_bare_host
 
-    def transcribe(self, connection: Host | Cluster, learner: LearnerRef) -> None:
+    def transcribe(self, connection: Host | Cluster | HostGroup, learner: LearnerRef) -> None:
         assert isinstance(connection, Host)
         home = Home(self.root / connection.folder(learner.home).lstrip("/"))
         folder = home.job(learner.job_id).attempt(learner.attempt).learner(learner.learner)

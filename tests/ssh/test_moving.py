@@ -84,7 +84,7 @@ def test_a_job_goes_to_a_host_and_home_and_back_with_all_that_it_has_made(
         home.job(job).checkpoints / "step-3" / "weights",
     )
     assert weights[0].stat().st_mtime_ns == weights[1].stat().st_mtime_ns
-    assert not list(folder.glob("attempt-*/earlier"))
+    assert not list(folder.glob("attempt-*/earlier-*"))
     assert "from the checkpoint step-3" in fabric("events", job).stdout
 
 

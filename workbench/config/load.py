@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -149,15 +150,62 @@ def _joined(parts: list[tuple[str, Config]]) -> Config:
     )
 
 
+MULTINODE: Final = "multinode"
+"""The type of several hosts that run the learners of one job together."""
+
+TOGETHER: Final = "+"
+"""Stands between hosts that run one job together: ``box1+box2``."""
+
+MEMBERS_MAX: Final = 16
+SSH_PORT: Final = 22
+_SSH_ADDRESS: Final = r"ssh://(?:[^@/\s]+@)?(\[[^\]\s]+\]|[^@:/\s]+)(?::(\d+))?/?"
+
+
+def members_of(text: str, config: Config | None = None) -> list[str]:
+    """Return the backends that a text names together; one alone is the only one.
+
+    A ``+`` within an address is part of it: in its scheme, or before what is neither an address nor the name of a
+    backend.
+    """
+    if TOGETHER not in text:
+        return [text.strip()]
+    names: Container[str] = {*(config or load_config()).backends, LOCAL, *CLUSTERS}
+    parts: list[str] = []
+    for part in text.split(TOGETHER):
+        before = parts[-1] if parts else ""
+        if "://" in before:
+            is_rest = "://" not in part and part.strip() not in names
+        else:
+            is_scheme = before.strip() not in names and re.fullmatch(r"\s*[a-z][a-z0-9.-]*", before)
+            is_rest = "://" in part and bool(is_scheme)
+        if is_rest:
+            parts[-1] += TOGETHER + part
+        else:
+            parts.append(part)
+    return [part.strip() for part in parts]
+
+
+def host_of(type: str, address: str) -> tuple[str, str, int]:
+    """Return what two addresses of one host have in common, whatever the user: its name and its port."""
+    found = re.fullmatch(_SSH_ADDRESS, address)
+    return (type, found[1].lower(), int(found[2] or SSH_PORT)) if found else (type, address, 0)
+
+
 def backend(name_or_address: str, config: Config | None = None) -> dict[str, Any]:
     """Return a backend by its name, or by an address such as ``ssh://me@gpubox`` or ``k8s://context/namespace``.
 
-    Whether anything installed reaches an address of that type is for the caller to find out.
+    Several hosts together, ``box1+box2``, are a backend, too. Whether anything installed reaches an address of that
+    type is for the caller to find out.
 
     Raises:
         UnknownName: there is no such backend; the hint names those there are.
+        UsageError: these cannot run one job together.
         ConfigError: the configuration is at fault.
     """
+    if TOGETHER in name_or_address:
+        config = config or load_config()
+        if len(names := members_of(name_or_address, config)) > 1:
+            return _together(names, config)
     if type_of_address(name_or_address):
         return {
             "name": name_or_address,
@@ -181,6 +229,37 @@ def backend(name_or_address: str, config: Config | None = None) -> dict[str, Any
             hint=f"{hint}; fabric backend add NAME ssh://HOST adds one",
         )
     return {**found, "options": dict(found["options"])}
+
+
+def _together(names: Sequence[str], config: Config) -> dict[str, Any]:
+    """Return several hosts as one backend, whose options are those of its members.
+
+    Raises:
+        UsageError: they cannot run one job together.
+    """
+    shown = TOGETHER.join(names)
+    if "" in names:
+        raise UsageError(f"{shown}: a name is missing beside a {TOGETHER}", hint="box1+box2, say")
+    if len(names) > MEMBERS_MAX:
+        raise UsageError(f"a job runs on {MEMBERS_MAX} hosts at most, not on {len(names)}")
+    members = [backend(name, config) for name in names]
+    found: dict[tuple[str, str, int], str] = {}
+    for member in members:
+        name = member["name"]
+        if member["type"] == "kubernetes":
+            raise UsageError(
+                f"{shown}: {name} is a cluster, which is not put together with others",
+                hint=f"a cluster spreads the learners of a job by itself: --backend {name}",
+            )
+        other = found.setdefault(host_of(member["type"], member["address"] or name), name)
+        if other != name:
+            raise UsageError(f"{shown}: {other} and {name} are the same host", hint="name each host once")
+        if [one["name"] for one in members].count(name) > 1:
+            raise UsageError(f"{shown}: {name} is named twice", hint="name each host once")
+    joined = TOGETHER.join(member["name"] for member in members)
+    # By which it is another target once a member's name means another host.
+    addresses = TOGETHER.join(member["address"] or member["name"] for member in members)
+    return {"name": joined, "type": MULTINODE, "address": addresses, "options": {"members": members}}
 
 
 _TRUE = frozenset({"1", "true", "yes", "on"})

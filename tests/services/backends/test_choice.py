@@ -9,13 +9,20 @@ from dataclasses import replace
 import pytest
 
 from backends.contract.host import BackendOptions, Inventory, Node, Slot
-from tests.services.stored import submitted
+from tests.services.stored import BOTH, submitted
 from workbench.errors import BackendError, BackendUnreachable, FabricError, UnknownName, UsageError
 from workbench.job import State
 from workbench.manifest import load_text
 from workbench.paths import Home
 from workbench.services.backends import choice as choice_module
-from workbench.services.backends.choice import BackendChoice, Candidate, Rank, fit_of, split_names
+from workbench.services.backends.choice import (
+    BackendChoice,
+    Candidate,
+    Rank,
+    fit_of,
+    refuse_groups,
+    split_names,
+)
 from workbench.services.backends.placement import ChosenTarget
 from workbench.services.cancel import Cancelled
 from workbench.spec import JobSpec
@@ -213,6 +220,29 @@ def test_the_jobs_of_one_command_share_what_is_free(home: Home, candidates: dict
     chosen = [choice.choose("box1,box2", "", spec(gpus=1)).target.backend for _ in range(6)]
 
     assert chosen == ["box1", "box1", "box2", "box2", "box2", "box2"]
+
+
+def test_a_job_over_several_hosts_counts_at_each_with_its_learners_there(
+    store: Store, candidates: dict[str, Candidate]
+) -> None:
+    text = "name: a\nframework: {name: custom, command: 'true'}\ngpus: 2\nlearners: 3\n"
+    submitted(store, text, target=BOTH)
+    candidates |= {name: candidate(name, node(4)) for name in ("box1", "box2", "box3")}
+
+    chosen = BackendChoice(store.home).choose("box1,box2,box3", "", spec(gpus=1))
+
+    assert chosen.target.backend == "box2"  # where the fewest are left
+    assert "where 4 of 4 GPUs are free and 2 asked for" in chosen.notes[0]
+    assert "box3: 4 of 4 GPUs are free; box1: 4 of 4 GPUs are free and 4 asked for" in chosen.notes[0]
+
+
+def test_a_group_is_not_one_of_several_backends() -> None:
+    for where in ("search.backends", "--backend box3,box1+box2"):
+        with pytest.raises(UsageError, match=where.replace("+", "[+]")) as refused:
+            refuse_groups(["box3", "box1+box2"], where)
+        assert "box1+box2 is several hosts together" in refused.value.message
+    refuse_groups(["box1+box2"], "alone")
+    refuse_groups(["box3", "k8s://me+dev/ns"], "one address")
 
 
 def test_a_job_goes_where_the_one_before_it_is(home: Home, candidates: dict[str, Candidate]) -> None:

@@ -8,8 +8,19 @@ from typing import Any
 
 import pytest
 
-from tests.services.stored import copied
-from workbench.errors import ConfigError, FabricError, HomeNotBound, RunnerError, UnknownName, UsageError
+from backends.contract.host import BackendOptions
+from tests.services.stored import BOTH, copied, submitted
+from workbench.errors import (
+    BackendUnreachable,
+    ConfigError,
+    FabricError,
+    HomeNotBound,
+    RunnerError,
+    TryAgain,
+    UnknownName,
+    UsageError,
+)
+from workbench.job import Reason, State
 from workbench.services.backends.installed import backend_types, has_shell, runner_names
 from workbench.services.backends.placement import backend_options
 from workbench.services.backends.setup import (
@@ -21,6 +32,7 @@ from workbench.services.backends.setup import (
     role,
 )
 from workbench.store.db.database import Store
+from workbench.store.updates.jobs import step
 
 KUBECONFIG = """\
 apiVersion: v1
@@ -164,6 +176,24 @@ def test_a_copy_removes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -
 
     with pytest.raises(HomeNotBound, match="is a copy of the home"):
         purge(backend_options("ssh://me@127.0.0.1:1"))
+
+
+def test_a_host_where_an_open_job_has_files_is_not_removed(store: Store) -> None:
+    text = "name: a\nframework: {name: custom, command: 'true'}\nlearners: 2\n"
+    job = submitted(store, text, target=BOTH)
+    submitted(store, text, target=BOTH, state=State.COMPLETED)
+
+    for address in ("ssh://127.0.0.1:1", "ssh://me@127.0.0.1:1"):
+        with pytest.raises(TryAgain) as refused:
+            purge(BackendOptions("any", "ssh", address))
+        assert refused.value.message == f"any has files of {job.id}, which has not ended"
+
+    # Another one is asked what runs there, as this one is once the job has ended.
+    with pytest.raises(BackendUnreachable):
+        purge(BackendOptions("any", "ssh", "ssh://127.0.0.1:2"))
+    step(store, job.id, 1, State.FAILED, Reason(""))
+    with pytest.raises(BackendUnreachable):
+        purge(BackendOptions("any", "ssh", "ssh://127.0.0.1:1"))
 
 
 # What is installed

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.services.stored import copied, now
+from tests.services.stored import BOTH, copied, now
 from tests.support.disks import fill, small_disk
 from workbench import paths
 from workbench.controller.runtime.secrets import read_secrets, secrets_file
@@ -18,7 +18,7 @@ from workbench.job import State, new_job_id
 from workbench.manifest import load_text
 from workbench.paths import Home
 from workbench.services.submit.options import RunOptions
-from workbench.services.submit.prepare import JobSubmission, prepare
+from workbench.services.submit.prepare import JobSubmission, data_limit, prepare
 from workbench.services.submit.submit import ControllerStart, submission_lines, submit
 from workbench.store.db.database import Store
 from workbench.store.queries.jobs import detail, list_jobs
@@ -215,3 +215,29 @@ def test_no_controller_starts_for_a_copy(store: Store, woken: list[Home]) -> Non
         pytest.fail("it began")
 
     assert woken == []
+
+
+# Several hosts together
+
+
+def test_a_group_is_not_one_of_several_backends_of_a_search(home: Home, folder: Path) -> None:
+    backends = "backends: [local, ssh://a+ssh://b]"
+    (folder / "manifest.yml").write_text(SEARCH.replace("{metric: loss", f"{{{backends}, metric: loss"))
+
+    with pytest.raises(UsageError, match=r"search\.backends: ssh://a[+]ssh://b is several hosts together"):
+        prepare(RunOptions(manifest="manifest.yml"), home)
+
+
+def test_a_job_over_several_hosts_keeps_to_the_smallest_limit_of_their_data_caches(home: Home) -> None:
+    text = (
+        "name: a\nframework: {command: 'true'}\ndata_stores:\n"
+        "  - {id: s, type: mount_volume, training_data: {container: data}, connection: {path: /tmp}}\n"
+    )
+    spec = load_text(text, "manifest.yml", environ={}, defaults={}).spec
+    file = paths.config_file()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    assert data_limit(spec, BOTH) == {}
+    file.write_text('[data.cache_at]\nbox2 = "2GiB"\n')
+    assert data_limit(spec, BOTH) == {"data_cache_bytes": 2 << 30}
+    file.write_text('[data]\ncache = "1GiB"\n[data.cache_at]\nbox2 = "2GiB"\n')
+    assert data_limit(spec, BOTH) == {"data_cache_bytes": 1 << 30}

@@ -139,10 +139,11 @@ def backend_names(incomplete: str) -> list[str]:
 
 
 def several_backend_names(incomplete: str) -> list[str]:
-    """Complete the last one of several backends, which the configuration names, with commas between."""
-    before, comma, last = incomplete.rpartition(",")
-    known = before.split(",")
-    return [before + comma + name for name in backend_names(last) if name not in known]
+    """Complete the last one of several backends, which the configuration names, with commas or plus signs between."""
+    last = incomplete.replace("+", ",").rpartition(",")[2]
+    before = incomplete[: len(incomplete) - len(last)]
+    known = before.replace("+", ",").split(",")
+    return [before + name for name in backend_names(last) if name not in known]
 
 
 def runner_names(incomplete: str) -> list[str]:

@@ -108,7 +108,8 @@ Backends = Annotated[
         "--backend",
         "-b",
         metavar="NAME[,NAME]...",
-        help="The backend: a name or an address. Of several a job takes the one where it can start.",
+        help="The backend: a name or an address. Of several with commas a job takes the one where it can start;"
+        " with plus signs, box1+box2, its learners are at all of them.",
         autocompletion=several_backend_names,
     ),
 ]

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from runners.interface import AttemptRef, LearnerStatus, StopRequest
+from runners.registry import capabilities_of
 from workbench.controller.decide.errors import NEEDS_LOGIN
 from workbench.controller.decide.log_policies import LogMatch, search_outputs
 from workbench.controller.decide.messages import (
@@ -389,9 +390,11 @@ class EventHandler:
     def _end_leftovers(self, event: LeftoversFound) -> None:
         """End learners that should not be there: of deleted jobs, and of attempts that are over.
 
-        Of what the store does not know nothing is touched: it may be new, or have been rebuilt.
+        Of what the store does not know nothing is touched: it may be new, or have been rebuilt. Several hosts together
+        see the learners of jobs at each of them alone, too: these are ended by the targets of their own.
         """
-        worker = self._context.workers[event.target]
+        found_by = self._context.workers[event.target]
+        can = capabilities_of(found_by.ref.runner)
         for ref in event.learners:
             row = job(self._context.store, ref.job_id)
             if row is None or ref.home != row.target.home(self._context.uuid):
@@ -401,6 +404,9 @@ class EventHandler:
             if row.deleted_us is None and not over:
                 continue
             attempt = AttemptRef(ref.home, ref.job_id, ref.attempt, row.learners)
+            worker = found_by
+            if can is not None and can.needs == "hosts":
+                worker = self._context.worker(row.target)
             self._context.log.say(
                 f"{ref.job_id}: attempt {ref.attempt} is over, but learner {ref.learner} is there"
             )

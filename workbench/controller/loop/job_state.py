@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from typing import Final, Literal, cast
 
-from backends.contract.host import SHARE_NAMES, is_set
+from backends.contract.host import SHARE_NAMES, BackendOptions, is_set
+from backends.contract.host_group import member_options
 from runners.interface import AttemptRef, HostGates, HostRestarts, HostWait, LearnerRef, LearnerStatus
 from runners.registry import capabilities_of
 from workbench.controller.decide.errors import EXHAUSTED
@@ -333,13 +334,19 @@ class TrackedJob:
                 tries=self.tries,
                 labels=marks_text(spec.labels),
                 group=group_mark(spec.labels.get(SWEEP_LABEL, "")),
-                name=shared_name(spec.name) if is_set(self.row.target.options, SHARE_NAMES) else "",
+                name=shared_name(spec.name) if self._shares_name() else "",
                 weight=spec.weight,
                 gates=gates,
                 attempt=self.row.attempt,
             )
             self.made_entry = (*made_of, entry)
         return cast(LinedUpJob, self.made_entry[-1])
+
+    def _shares_name(self) -> bool:
+        """Say whether others may read its name, at one of several hosts at least."""
+        ref = self.row.target
+        members = member_options(BackendOptions(ref.backend, ref.type, ref.address, ref.options))
+        return any(is_set(one.options, SHARE_NAMES) for one in members)
 
     def wait_at_host(self) -> HostWait | None:
         """Return what a launch is to give the attempt to its host for; None where it is to start what it can.

@@ -40,7 +40,7 @@ from workbench.controller.runtime.concurrency import THREADS, Concurrency, Queue
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.targets.backend_worker import BackendWorker
 from workbench.controller.targets.ingest import JournalIngestion
-from workbench.controller.targets.opener import Opener, RegistryTarget
+from workbench.controller.targets.opener import Opener, open_target
 from workbench.controller.targets.worker_pool import drain
 from workbench.errors import CannotWrite, FabricError, NoSpaceLeft
 from workbench.job import BEFORE_THE_COMMAND, Intent, LearnerPhase
@@ -98,7 +98,7 @@ SWEEP_AFTER_SECONDS: Final = 2.0
 class Settings:
     """What a test or a caller may replace."""
 
-    open_target: Opener = RegistryTarget
+    open_target: Opener = open_target
     linger: Callable[[], float] = field(default=lambda: 60.0)
     """Returns how many seconds to stay with nothing to do."""
     accept_clients: Callable[[bool], None] = field(default=lambda accepts: None)

@@ -22,6 +22,7 @@ from workbench.store.db.rows import TargetRef
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
+    from backends.contract.host_group import HostGroup
     from workbench.controller.runtime.connections import SharedConnection
 
 ANSWERED_WITHIN_SECONDS: Final = 300.0
@@ -132,7 +133,7 @@ class LoginSessions:
                     self._open.append(one)
             return bool(self._open)
 
-    def find(self, connection: tuple[str, str, str]) -> Host | Cluster | None:
+    def find(self, connection: tuple[str, str, str]) -> Host | Cluster | HostGroup | None:
         """Return the host or cluster of an open connection by its key; None where none is open."""
         with self._lock:
             found = (one.shared for one in self._open if one.connection == connection)

@@ -5,14 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import threading
-import time
 from collections.abc import Mapping
 from typing import Any, Final
 
 from workbench.store.db.rows import TargetRef
-
-HELD_SECONDS: Final = 10.0
-"""How long the connection is kept open for a job that does not come."""
 
 
 def prewarm(target: Mapping[str, Any]) -> None:
@@ -31,9 +27,7 @@ def _open(ref: TargetRef) -> None:
 
     with contextlib.suppress(Exception):  # a plug-in's; the job's own launch meets it again and reports it
         options = BackendOptions(ref.backend, ref.type, ref.address, ref.options)
-        shared = SHARED.open(ref, load_backend(options))
-        time.sleep(HELD_SECONDS)
-        SHARED.close(shared)
+        SHARED.close_later(SHARED.open(ref, load_backend(options)))
 
 
 PRELOADED_MODULES: Final = (

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, Literal
 
 from backends.contract.on_demand import read_demand
-from runners.interface import AttemptRef, LaunchRequest, Runner, StopRequest
+from runners.interface import AttemptRef, LaunchRequest, LearnerRef, Runner, StopRequest
 from workbench.clock import elapsed_seconds
 from workbench.controller.decide.errors import classify_error, mask, sentence
 from workbench.controller.decide.messages import (
@@ -264,10 +264,9 @@ class BackendWorker:
         """Look for learners of this home on the target."""
 
         def run() -> Event | None:
-            try:
-                found = [one for one in self._runner().leftovers() if one.home == self.home_uuid]
-            except BaseException:
-                return None  # the next controller looks again
+            found: list[LearnerRef] = []
+            with contextlib.suppress(BaseException):  # the next controller looks again
+                found.extend(one for one in self._runner().leftovers() if one.home == self.home_uuid)
             return LeftoversFound(self.key, tuple(found)) if found else None
 
         self._looking.submit(Call(run, lambda: None, REMOVE_SECONDS))
@@ -479,18 +478,21 @@ class BackendWorker:
             return opened
         opening = self._opening
         with opening:
-            opened = self._opened
-            if opened is not None:
-                if not opened.lost:
-                    return opened
-                _close(opened)
+            before = self._opened
+            if before is not None and not before.lost:
+                return before
             if self._refused is not None and elapsed_seconds() < self._refused[0] + SAME_FAILURE_SECONDS:
                 raise self._refused[1]
+            self._opened = None
             try:
                 opened = self._open_target(self.ref, self.home_uuid)
             except FabricError as error:
                 self._refused = (elapsed_seconds(), error)
                 raise
+            finally:
+                # Only now: of several hosts those that answer are still open, and the new one shares them.
+                if before is not None:
+                    _close(before)
             if opening is self._opening:
                 self._opened = opened
             return opened

@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import compress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
-from backends.contract.host import BackendOptions, Host, Inventory, Slot
-from runners.interface import HostTurn, Runner
-from workbench.clock import now_us
+from backends.contract.absent_host import AbsentHost, at_member
+from backends.contract.host import (
+    SHARE_NAMES,
+    Backend,
+    BackendOptions,
+    Host,
+    Inventory,
+    Slot,
+    is_set,
+)
+from backends.contract.host_group import (
+    asked_together,
+    learners_by_host,
+    member_options,
+    opened_group,
+)
+from runners.interface import HostTurn, Runner, reason_for_busy
+from workbench.clock import elapsed_seconds, now_us
 from workbench.controller.decide.messages import CapacityMeasured
 from workbench.controller.decide.scheduler import Capacity, LinedUpJob
-from workbench.controller.runtime.connections import SHARED
+from workbench.controller.runtime.connections import SHARED, LateConnections, SharedConnection
+from workbench.errors import BackendUnreachable, FabricError
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
 from workbench.values import dataclass
+
+Answer = TypeVar("Answer")
 
 
 class OpenedTarget(Protocol):
@@ -116,24 +136,19 @@ class RegistryTarget:
         handed_over = [_by_clock_of(host, entry) for entry in line.handed_over]
         begun_us = now_us()
         with self._sent.what_is_new(line, handed_over) as (changed, unchanged):
-            found = host.call(
-                "line_up",
+            found = self._shared.line.ask(
+                host,
+                target,
                 home=self._home_uuid,
                 waiting=[host_entry(entry) for entry in line.waiting],
-                keep=list(line.keep),
+                keep=line.keep,
                 handed_over=[host_entry(entry, home) for entry in changed],
                 unchanged=unchanged,
             )
-        machine, missed = found["machine"], found["missed"]
-        host.compare_clock(int(machine["time_us"]), begun_us)
-        ahead_us = host.clock_ahead_us()
-        turns = {job: HostTurn.from_host(turn, ahead_us) for job, turn in found["turns"].items()}
-        slots = [Slot(**slot) for slot in machine["slots"]]
+        missed = found["missed"]
         return replace(
-            _sum(target, machine["cpus"], slots),
-            turns=turns,
+            _answered(target, host, found, begun_us),
             lined_up=frozenset(one for one in (*line.waiting, *line.handed_over) if one.job not in missed),
-            heeds_weights=found["heeds_weights"],
         )
 
     def in_use(self) -> str:
@@ -147,6 +162,315 @@ class RegistryTarget:
     def close(self) -> None:
         """Release the connection; the last user closes it."""
         SHARED.close(self._shared)
+
+
+PATIENCE_SECONDS: Final = 5.0
+"""How long the others are waited for once a host of a group is open: a stop is not to wait for one that is away."""
+
+ANSWER_SECONDS: Final = 12.0
+"""How long hosts of a group are waited for once one has answered a question, or until one does. All that a measurement
+asks takes less than its call may."""
+
+RENEW_SECONDS: Final = 20.0
+"""How often a job that is the first at all of its hosts says so: well before those where it could start pass it."""
+
+
+class GroupTarget:
+    """Several hosts together, each over the connection that it shares with jobs of its own."""
+
+    def __init__(self, ref: TargetRef, home_uuid: str) -> None:
+        from backends.registry import load_backend
+        from runners.registry import load_runner
+
+        self._kind = load_runner(ref.runner)
+        self._home_uuid = home_uuid
+        self._shared: dict[str, SharedConnection] = {}
+        members = member_options(BackendOptions(ref.backend, ref.type, ref.address, ref.options))
+        self._members = {options.name: options for options in members}
+        self._backends: Mapping[str, Backend] = {one.name: load_backend(one) for one in members}
+        self._standing = GroupStanding(self._members)
+        self._late = LateConnections(SHARED, self._connect, self._note_why)
+        found = asked_together(
+            {name: partial(self._connect, name) for name in self._members},
+            patience_seconds=PATIENCE_SECONDS,
+            late=self._late.keep,
+        )
+        for name, one in found.items():
+            if isinstance(one, SharedConnection):
+                self._shared[name] = one
+            else:
+                self._late.is_away(name)
+        self._group = opened_group(
+            {name: one.opened if isinstance(one, SharedConnection) else one for name, one in found.items()}
+        )
+
+    @property
+    def lost(self) -> bool:
+        """Whether a connection is gone, or a host answers that was away; one that is away is tried meanwhile."""
+        return self._group.lost or self._late.have_come()
+
+    def _connect(self, name: str) -> SharedConnection:
+        one = self._members[name]
+        member = TargetRef(one.name, one.type, "", one.address, one.options)
+        return SHARED.open(member, self._backends[name])
+
+    def _note_why(self, name: str, error: FabricError) -> None:
+        if isinstance(away := self._group.hosts[name], AbsentHost):
+            away.why = at_member(error, name)
+
+    def runner(self) -> Runner:
+        """Make a runner on these connections."""
+        return self._kind(self._group, home_uuid=self._home_uuid)
+
+    def measure(self, target: str, line: LineUp | None = None) -> CapacityMeasured:
+        """Return what the hosts have in all; a job may start once its turn has come at each of them.
+
+        Raises:
+            FabricError: one of them does not answer; then these jobs wait at none of them, and keep their time.
+        """
+        if line is None:
+            found = self._ask_all(
+                lambda name: measured(target, self._backends[name].inventory_of(self._group.hosts[name]))
+            )
+            return combined(target, found, ())
+        try:
+            for name, host in self._group.hosts.items():
+                if name not in self._shared:
+                    host.folder(self._home_uuid)  # raises why it does not answer
+                elif host.lost:
+                    raise BackendUnreachable(f"{name} does not answer")
+            found = self._line_up(target, line)
+        except FabricError:
+            self._set_aside(target, line)
+            raise
+        return replace(
+            combined(target, found, line.waiting),
+            lined_up=frozenset(line.waiting),
+            heeds_weights=all(one.heeds_weights for one in found.values()),
+        )
+
+    def _ask_all(self, ask: Callable[[str], Answer]) -> dict[str, Answer]:
+        """Ask all hosts at the same time.
+
+        Raises:
+            FabricError: of the first that raised one, or has not answered.
+        """
+        answers: dict[str, Answer] = {}
+        for name, one in asked_together(
+            {name: partial(ask, name) for name in self._members},
+            patience_seconds=ANSWER_SECONDS,
+            deadline_seconds=ANSWER_SECONDS,
+        ).items():
+            if isinstance(one, FabricError):
+                raise one
+            answers[name] = one
+        return answers
+
+    def _line_up(self, target: str, line: LineUp) -> dict[str, CapacityMeasured]:
+        """Have jobs wait at each host for the GPUs of those learners that it has."""
+        self._standing.keep_only({one.job for one in line.waiting}.union(line.keep))
+        found = self._ask_all(partial(self._line_up_at, target, line))
+        answers = {name: one for name, (one, _) in found.items()}
+        rooms = {name: room for name, (_, room) in found.items()}
+        if self._standing.heard(line.waiting, answers, rooms, elapsed_seconds()):
+            # Whom it may preempt now is to end now, and not once the hosts are asked the next time.
+            answers = {
+                name: one for name, (one, _) in self._ask_all(partial(self._line_up_at, target, line)).items()
+            }
+        return answers
+
+    def _line_up_at(self, target: str, line: LineUp, name: str) -> tuple[CapacityMeasured, frozenset[str]]:
+        """Return what a host answers, and for which jobs it could have others end."""
+        host = self._group.hosts[name]
+        begun_us = now_us()
+        entries = [
+            self._standing.entry(one, self._members[name], host.clock_ahead_us()) for one in line.waiting
+        ]
+        found = self._shared[name].line.ask(
+            host,
+            target,
+            home=self._home_uuid,
+            waiting=entries,
+            keep=line.keep,
+            sparing=self._standing.spared(line.waiting, name),
+        )
+        return _answered(target, host, found, begun_us), frozenset(found.get("has_room", ()))
+
+    def _set_aside(self, target: str, line: LineUp) -> None:
+        """Have nobody wait at those hosts that answer for a job that cannot start."""
+        waiting = {one.job for one in line.waiting}
+        asked_together(
+            {
+                name: partial(
+                    shared.line.set_aside,
+                    self._group.hosts[name],
+                    target,
+                    home=self._home_uuid,
+                    waiting=waiting,
+                    keep=line.keep,
+                )
+                for name, shared in self._shared.items()
+            },
+            patience_seconds=ANSWER_SECONDS,
+            deadline_seconds=ANSWER_SECONDS,
+        )
+
+    def in_use(self) -> str:
+        """Say nothing of what runs there: none of these is started or stopped for a job."""
+        return "it is several hosts"
+
+    def close(self) -> None:
+        """Release the connections; the last user of each closes it."""
+        for shared in self._shared.values():
+            SHARED.close(shared)
+
+
+class GroupStanding:
+    """What a group says of its jobs to each host beside the facts that a host alone is sent.
+
+    Each job has one time at all hosts, by which two jobs are in the same order at all of them. While one is the first
+    at each host it renews its entries, so that those where it could start do not pass it for the sake of one where it
+    cannot. And it preempts somebody only where every other host has its GPUs, or could preempt for it, too.
+    """
+
+    def __init__(self, members: Mapping[str, BackendOptions]) -> None:
+        self._numbers = {name: number for number, name in enumerate(members)}
+        self._since_us: dict[str, int] = {}
+        self._renewed: dict[str, tuple[int, float]] = {}
+        """How often each job has renewed its entries, and when it did last."""
+        self._preempting: dict[str, frozenset[str]] = {}
+        """At which hosts each job may preempt others."""
+
+    def keep_only(self, jobs: AbstractSet[str]) -> None:
+        """Forget all jobs but these."""
+        for known in (self._since_us, self._renewed, self._preempting):
+            for job in known.keys() - jobs:
+                del known[job]
+
+    def entry(self, one: LinedUpJob, member: BackendOptions, ahead_us: int) -> dict[str, Any]:
+        """Return a job's entry at a host whose clock is so far ahead of ours."""
+        part = replace(
+            one,
+            gpus=gpus_at(one, self._numbers[member.name], len(self._numbers)),
+            tries=one.tries + self._renewed.get(one.job, (0, 0.0))[0],
+            name=one.name if is_set(member.options, SHARE_NAMES) else "",
+        )
+        return {**host_entry(part), "since_us": self._since_us.setdefault(one.job, now_us()) + ahead_us}
+
+    def spared(self, waiting: Sequence[LinedUpJob], name: str) -> list[str]:
+        """Return the jobs that preempt nobody at a host."""
+        return [one.job for one in waiting if name not in self._preempting.get(one.job, ())]
+
+    def heard(
+        self,
+        waiting: Sequence[LinedUpJob],
+        found: Mapping[str, CapacityMeasured],
+        rooms: Mapping[str, AbstractSet[str]],
+        now: float,
+    ) -> bool:
+        """Take over what all hosts have answered; return whether some job may preempt where it could not before."""
+        may_more = False
+        for one in waiting:
+            turns = {name: answer.turns.get(one.job) for name, answer in found.items()}
+            count, at = self._renewed.get(one.job, (0, float("-inf")))
+            if now >= at + RENEW_SECONDS and _is_first_at_all(one, found):
+                self._renewed[one.job] = (count + 1, now)
+            lacking = {
+                name
+                for name, turn in turns.items()
+                if turn is None or not (turn.start or one.job in rooms[name])
+            }
+            preempting = frozenset(name for name in found if lacking <= {name})
+            may_more |= any(
+                one.job in rooms[name] for name in preempting - self._preempting.get(one.job, frozenset())
+            )
+            self._preempting[one.job] = preempting
+        return may_more
+
+
+def open_target(ref: TargetRef, home_uuid: str) -> OpenedTarget:
+    """Open a target of the installed backends and runners.
+
+    Raises:
+        FabricError: it cannot be reached.
+    """
+    from runners.registry import load_runner
+
+    if load_runner(ref.runner).capabilities.needs == "hosts":
+        return GroupTarget(ref, home_uuid)
+    return RegistryTarget(ref, home_uuid)
+
+
+def gpus_at(entry: LinedUpJob, number: int, hosts: int) -> int:
+    """Return how many GPUs a job needs at one of its hosts, by the number of that, from 0."""
+    learners = entry.gpus // entry.each if entry.each else 0
+    return entry.each * len(learners_by_host(learners, hosts)[number])
+
+
+def combined(
+    target: str, found: Mapping[str, CapacityMeasured], waiting: Sequence[LinedUpJob]
+) -> CapacityMeasured:
+    """Return what several hosts have in all, and the turns of jobs that need all of them. Pure.
+
+    The first host whose turn has not come says why a job waits.
+    """
+    capacities = [one.capacity or Capacity(0.0, 0) for one in found.values()]
+    # Each gives about the same part of the CPUs, too: what one has more is of no use to the others.
+    cpus = min(one.cpus for one in capacities) * len(capacities)
+    capacity = Capacity(cpus, sum(one.slots for one in capacities))
+    # So many that each can give its part of them.
+    free = min(one.free_slots for one in found.values()) * len(found)
+    holders = "; ".join(f"{name}: {one.holders}" for name, one in found.items() if one.holders)
+    turns = {}
+    for entry in waiting:
+        if (turn := _turn_at_all(entry, found)) is not None:
+            turns[entry.job] = turn
+    return CapacityMeasured(target, capacity, free, holders, turns=turns)
+
+
+def _turn_at_all(entry: LinedUpJob, found: Mapping[str, CapacityMeasured]) -> HostTurn | None:
+    turns = [one.turns.get(entry.job) for one in found.values()]
+    known = [turn for turn in turns if turn is not None]
+    if len(known) < len(found):
+        return None
+    for number, (name, one) in enumerate(found.items()):
+        turn, needed = known[number], gpus_at(entry, number, len(found))
+        if turn.start:
+            continue
+        if one.capacity is not None and needed > one.capacity.slots:
+            return None  # it never starts, which its launch says
+        alone = f"waits for {needed} of {entry.gpus} GPUs"
+        why = turn.reason(needed, now_us=now_us())
+        if one.holders:
+            why = reason_for_busy(turn, needed, alone, one.holders, now_us())
+        others_ahead = any(each.others_ahead for each in known)
+        return replace(turn, others_ahead=others_ahead, text=f"{name}: {why}")
+    return known[0]
+
+
+def _is_first_at_all(entry: LinedUpJob, found: Mapping[str, CapacityMeasured]) -> bool:
+    """Say whether a job cannot start at all of its hosts, and nothing but its GPUs keeps it from it at the others."""
+    turns = []
+    for number, one in enumerate(found.values()):
+        turn, needed = one.turns.get(entry.job), gpus_at(entry, number, len(found))
+        if turn is None or (one.capacity is not None and needed > one.capacity.slots):
+            return False
+        turns.append(turn)
+    if all(turn.start for turn in turns):
+        return False
+    return all(turn.start or not (turn.ahead or turn.limit) for turn in turns)
+
+
+def _answered(target: str, host: Host, found: Mapping[str, Any], begun_us: int) -> CapacityMeasured:
+    """Return what a host's answer to ``line_up`` says."""
+    machine = found["machine"]
+    host.compare_clock(int(machine["time_us"]), begun_us)
+    ahead_us = host.clock_ahead_us()
+    return replace(
+        _sum(target, machine["cpus"], [Slot(**slot) for slot in machine["slots"]]),
+        turns={job: HostTurn.from_host(turn, ahead_us) for job, turn in found["turns"].items()},
+        heeds_weights=found["heeds_weights"],
+    )
 
 
 def _by_clock_of(host: Host, entry: LinedUpJob) -> LinedUpJob:

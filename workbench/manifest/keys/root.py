@@ -448,11 +448,11 @@ MANIFEST: Final = KeyTable(
     Key(
         "backend",
         Text(
-            "a backend's name or an address, or several with commas",
-            pattern=rf"(?:{_BACKEND})(?: *, *(?:{_BACKEND}))*",
+            "a backend's name or an address, or several with commas or plus signs",
+            pattern=rf"(?:{_BACKEND})(?: *[,+] *(?:{_BACKEND}))*",
         ),
-        "Where the job runs: a backend of your configuration, or an address such as `ssh://gpubox`. Of several with"
-        " commas, `box1,box2`, it takes the one where it can start first by what is free when it is submitted.",
+        "Where the job runs: a backend of your configuration, or an address such as `ssh://gpubox`. Of `box1,box2` it"
+        " takes the one where it can start first when it is submitted; with `box1+box2` it runs at both.",
         default="local",
         variable=True,
         example="gpubox",

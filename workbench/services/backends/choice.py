@@ -13,6 +13,7 @@ from dataclasses import field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
+from workbench.config import members_of
 from workbench.errors import BackendError, BackendUnreachable, FabricError, UnknownName, UsageError
 from workbench.formats import count
 from workbench.job import BEFORE_THE_COMMAND
@@ -32,12 +33,26 @@ def split_names(text: str) -> tuple[str, ...]:
     """Return the backends that a text names, each once; an empty text names one, the default.
 
     Raises:
-        UsageError: there is nothing between two commas.
+        UsageError: there is nothing between two commas, or some of several are to run it together.
     """
     names = tuple(dict.fromkeys(name.strip() for name in text.split(SEPARATOR)))
     if SEPARATOR in text and "" in names:
         raise UsageError(f"--backend {text}: a name is missing beside a comma", hint="box1,box2, say")
+    refuse_groups(names, f"--backend {text}")
     return names
+
+
+def refuse_groups(names: Sequence[str], where: str) -> None:
+    """Refuse several hosts together beside other backends; ``where`` says where they are named.
+
+    Raises:
+        UsageError: some of several names are such ones.
+    """
+    if len(names) > 1 and (group := next((name for name in names if len(members_of(name)) > 1), "")):
+        raise UsageError(
+            f"{where}: {group} is several hosts together, and one of several backends is a single one",
+            hint=f"--backend {group} alone runs the job on all of them",
+        )
 
 
 class Rank(IntEnum):
@@ -265,8 +280,10 @@ class BackendChoice:
         options = {name: backend_options(name) for name in names}
         rows = self._under_way()
         for name, candidate in zip(options, _candidates(list(options.values()), self._cancel), strict=False):
-            here = tuple(row for row in rows if row.target.backend == candidate.name)
-            self._candidates[name] = replace(candidate, name=name, under_way=here)
+            here = (_part_at(row, candidate.name) for row in rows)
+            self._candidates[name] = replace(
+                candidate, name=name, under_way=tuple(row for row in here if row is not None)
+            )
         check_cancelled(self._cancel)
 
     def _under_way(self) -> list[JobRow]:
@@ -277,6 +294,19 @@ class BackendChoice:
 
         with Store.open(self._home) as store:
             return open_jobs(store)
+
+
+def _part_at(row: JobRow, backend: str) -> JobRow | None:
+    """Return a job with those of its learners alone that are at a backend; None where it has none there."""
+    from backends.contract.host import BackendOptions
+    from backends.contract.host_group import learners_by_host, member_options
+
+    target = row.target
+    members = member_options(BackendOptions(target.backend, target.type, target.address, target.options))
+    for member, part in zip(members, learners_by_host(row.learners, len(members)), strict=True):
+        if member.name == backend:
+            return replace(row, learners=len(part))
+    return None
 
 
 def _candidates(backends: Sequence[BackendOptions], cancel: threading.Event | None) -> Iterator[Candidate]:

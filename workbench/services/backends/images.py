@@ -56,8 +56,11 @@ def send_image(backend: str, image: str, notify: Callable[[str], None]) -> Trans
 
 def _engine(host: Any, backend: str) -> Any:  # a Host or a Cluster; an Engine
     from backends.contract.host import Host
+    from backends.contract.host_group import HostGroup
     from runners.container.engine import engine_at
 
+    if isinstance(host, HostGroup):
+        raise UsageError(f"'{backend}' is several hosts", hint="each takes images by its own name")
     if not isinstance(host, Host):
         raise UsageError(f"'{backend}' is a cluster: its images come from a registry")
     return engine_at(host, host.call("survey")["environment"])

@@ -18,6 +18,7 @@ from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from backends.contract.host import BackendOptions, Cluster, Host
+    from backends.contract.host_group import HostGroup
     from workbench.documents.machines import QueuedEntry, QueueDocument
     from workbench.store.db.database import Store
     from workbench.store.queries.home_queue import WaitingJob
@@ -222,7 +223,7 @@ def home_queues(store: Store | None, backend: str = "") -> list[BackendQueue]:
     if backend:
         options = backend_options(backend)
         mine = [one for one in found if one.row.target.backend == options.name]
-        return [_merged(uuid, options.name, mine, _ask_once(options))]
+        return [_merged(uuid, options.name, mine, found, _ask_once(options))]
     return queues(
         uuid, found, {machine: _ask_once(options) for machine, options in queue_hosts(found).items()}
     )
@@ -254,7 +255,7 @@ def queues(
     for machine, group in groupby(waiting, key=lambda one: one.row.target.machine):
         mine = list(group)
         answer = answers.get(machine, HostAnswer())
-        found.append(_merged(home_uuid, mine[0].row.target.backend, mine, answer))
+        found.append(_merged(home_uuid, mine[0].row.target.backend, mine, waiting, answer))
     return found
 
 
@@ -280,8 +281,10 @@ class HostQuestion:
         self._connection.close()
 
 
-def waiting_entries(opened: Host | Cluster) -> Sequence[Mapping[str, Any]] | None:
-    """Return the entries of all who wait for GPUs at an open host; None of a cluster, whose queue is its own.
+def waiting_entries(opened: Host | Cluster | HostGroup) -> Sequence[Mapping[str, Any]] | None:
+    """Return the entries of all who wait for GPUs at an open host.
+
+    None of a cluster, whose queue is its own, and of several hosts, each of which has one.
 
     Raises:
         FabricError: it cannot be reached.
@@ -302,19 +305,26 @@ def _ask_once(options: BackendOptions) -> HostAnswer:
         host.close()
 
 
-def _merged(uuid: str, backend: str, mine: Sequence[WaitingJob], line: HostAnswer) -> BackendQueue:
-    """Put the jobs of this home between those of others; those that the host does not have come last."""
-    left: dict[tuple[str, str], WaitingJob] = {(one.row.target.home(uuid), one.row.id): one for one in mine}
+def _merged(
+    uuid: str, backend: str, mine: Sequence[WaitingJob], all_waiting: Sequence[WaitingJob], line: HostAnswer
+) -> BackendQueue:
+    """Put the jobs of this home between those of others; those that the host does not have come last.
+
+    Of ``all_waiting`` the host may have more than ``mine``: those that wait there and at other hosts, too.
+    """
+    known = {(one.row.target.home(uuid), str(one.row.id)): one for one in all_waiting}
+    keys = [(str(entry["home"]), str(entry["job"])) for entry in line.waiting]
+    left = [one for one in mine if (one.row.target.home(uuid), str(one.row.id)) not in keys]
     entries = [
         QueuedJob(
-            job=left.pop((str(entry["home"]), str(entry["job"])), None),
+            job=known.get(key),
             person=str(entry["owner"]),
             gpus=int(entry["gpus"]),
             rank=int(entry["place"]),
             of=int(entry["of"]),
             shared_name=str(entry.get("name") or ""),
         )
-        for entry in line.waiting
+        for key, entry in zip(keys, line.waiting, strict=True)
     ]
-    entries += [QueuedJob(one, one.row.owner, one.row.gpus * one.row.learners) for one in left.values()]
+    entries += [QueuedJob(one, one.row.owner, one.row.gpus * one.row.learners) for one in left]
     return BackendQueue(backend, tuple(entries), line.is_known, line.trouble)

@@ -143,8 +143,9 @@ def start_nothing(options: BackendOptions) -> None:
 
 def _opened(options: BackendOptions) -> Host:
     from backends.contract.host import Host
-    from workbench.services.backends.placement import open_backend
+    from workbench.services.backends.placement import open_backend, refuse_several
 
+    refuse_several(options)
     if options.type == "local":
         raise UsageError(
             "jobs that wait on this machine start again with the next fabric command here",

@@ -56,15 +56,15 @@ def choose_target(
     Raises:
         UnknownName: there is no such backend or runner.
         ConfigError: there is no access to the cluster.
-        UsageError: that runner does not work on that backend.
+        UsageError: that runner does not work on that backend, or the job has fewer learners than that has hosts.
         BackendError: it has fewer GPUs than the job asks for.
     """
     from workbench.store.db.rows import TargetRef
 
     opened = open_backend(backend_options(name or spec.backend, context=context, namespace=namespace))
-    chosen, passed_over = _choose_runner(opened, runner or spec.runner, spec)
-    lacks = opened.why_not_gpus(spec.gpus * spec.learners) if spec.gpus else None
-    if lacks and must_fit:
+    chosen, passed_over = _choose_runner(opened, opened.runner_named(runner or spec.runner), spec)
+    lacks = opened.why_not_learners(spec.learners, spec.gpus)
+    if lacks and (must_fit or isinstance(lacks, UsageError)):
         raise lacks
     try:
         options = opened.frozen(chosen)
@@ -155,6 +155,21 @@ def entry_options(entry: Mapping[str, Any]) -> BackendOptions:
         address=str(entry.get("address", "")),
         options=dict(entry.get("options") or {}),
     )
+
+
+def refuse_several(options: BackendOptions) -> None:
+    """Refuse several hosts together where one backend alone is meant.
+
+    Raises:
+        UsageError: they are several.
+    """
+    from backends.contract.host_group import member_options
+
+    members = member_options(options)
+    if len(members) > 1:
+        raise UsageError(
+            f"{options.name} is {len(members)} hosts, and one is meant", hint=f"such as {members[0].name}"
+        )
 
 
 def open_backend(options: BackendOptions) -> Backend:

@@ -141,9 +141,11 @@ def new_backend(name: str, address: str, settings: Mapping[str, Any]) -> Backend
         UnknownName: nothing that is installed reaches that kind of address.
     """
     from backends.registry import backend_types
-    from workbench.services.backends.placement import backend_options
+    from workbench.services.backends.placement import backend_options, refuse_several
 
-    options = replace(backend_options(address), name=name, options=settings)
+    address_options = backend_options(address)
+    refuse_several(address_options)
+    options = replace(address_options, name=name, options=settings)
     if options.type not in backend_types():
         raise UnknownName(
             f"nothing that is installed reaches '{address}'",
@@ -165,11 +167,13 @@ def log_in(home: Home, options: BackendOptions, answer: Prompter, accept: Ask) -
         NotAllowed: the backend refuses the login.
         BackendUnreachable: it does not answer.
     """
+    from backends.contract.host_group import member_options
     from workbench.controller.client import login as login_client
     from workbench.store.db.identity import make_home
 
     make_home(home)
-    login_client.log_in(home, options, answer, accept)
+    for member in member_options(options):
+        login_client.log_in(home, member, answer, accept)
 
 
 def role(options: BackendOptions, user: str = "") -> RoleGrant:
@@ -208,21 +212,51 @@ def purge(options: BackendOptions) -> None:
 
     Raises:
         HomeNotBound: this home is a copy of the one that has it.
-        TryAgain: jobs of this home run there.
+        TryAgain: jobs of this home run there, or have files there that they need.
         ConfigError: the backend is this machine.
     """
     from backends.contract.host import Host
     from workbench.paths import Home, default_home
-    from workbench.services.backends.placement import open_backend
+    from workbench.services.backends.placement import open_backend, refuse_several
     from workbench.store.db.database import home_uuid
     from workbench.store.db.home_folder import require_home
 
+    refuse_several(options)
     require_home(Home(default_home()))
     if options.type == "local":
         raise ConfigError("this machine keeps the home itself, which is not removed", hint="see fabric gc")
-    with closing(open_backend(options).open()) as opened:
+    backend = open_backend(options)
+    if backend.opens == "host" and (needing := _open_at(options)):
+        have = "has" if len(needing) == 1 else "have"
+        raise TryAgain(
+            f"{options.name} has files of {', '.join(needing)}, which {have} not ended",
+            hint="halt or kill them first, or leave --purge out",
+        )
+    with closing(backend.open()) as opened:
         if isinstance(opened, Host):
             _purge(opened, home_uuid(Home(default_home())), options.name)
+
+
+def _open_at(options: BackendOptions) -> list[str]:
+    """Return the open jobs of this home that have this host, alone or with others; some may run nowhere now."""
+    from backends.contract.host import BackendOptions
+    from backends.contract.host_group import member_options
+    from workbench.config import host_of
+    from workbench.paths import Home, default_home
+    from workbench.store.db.database import Store
+    from workbench.store.queries.jobs import open_jobs
+
+    def hosts_of(one: BackendOptions) -> set[tuple[str, str, int]]:
+        return {host_of(each.type, each.address or each.name) for each in member_options(one)}
+
+    with Store.open(Home(default_home())) as store:
+        targets = {str(row.id): row.target for row in open_jobs(store)}
+    here = hosts_of(options)
+    return sorted(
+        job
+        for job, each in targets.items()
+        if here & hosts_of(BackendOptions(each.backend, each.type, each.address, each.options))
+    )
 
 
 def _purge(host: Host, uuid: str, name: str) -> None:
@@ -287,8 +321,9 @@ def _who_ends(by: str) -> str:
 
 def _opened_host(options: BackendOptions, otherwise: str) -> Host:
     from backends.contract.host import Host
-    from workbench.services.backends.placement import open_backend
+    from workbench.services.backends.placement import open_backend, refuse_several
 
+    refuse_several(options)
     opened = None if options.type == "kubernetes" else open_backend(options).open()
     if isinstance(opened, Host):
         return opened

@@ -15,6 +15,7 @@ from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from backends.contract.host import Backend, BackendOptions, Cluster, Finding, Host, Inventory
+    from backends.contract.host_group import HostGroup
     from workbench.documents.machines import InventoryDocument
 
 
@@ -70,13 +71,13 @@ class KeptConnection:
 
     def __init__(self, options: BackendOptions) -> None:
         self.options = options
-        self._opened: Host | Cluster | None = None
+        self._opened: Host | Cluster | HostGroup | None = None
 
     def backend(self) -> Backend:
         """Load the backend; nothing is reached."""
         return open_backend(self.options)
 
-    def opened(self) -> Host | Cluster:
+    def opened(self) -> Host | Cluster | HostGroup:
         """Return the open backend.
 
         Raises:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 ORIGIN = "cli"
 
+PART = "has learners at other hosts, too"
+"""What is said of a job of which this host has a part only."""
+
 
 @dataclass(frozen=True, slots=True)
 class AdoptableJob:
@@ -35,6 +38,8 @@ class AdoptableJob:
     recorded: Mapping[str, Any]
     alive: bool
     """Whether any of its learners runs, or is to be started by its host."""
+    is_part: bool
+    """Whether other hosts have some of its learners: who knows this host alone cannot look after it."""
     now: str
     """What it does, in words: it runs, waits, and for whom where nobody there starts it any more, or is over."""
 
@@ -47,10 +52,11 @@ def find(store: Store, backend_name: str) -> list[AdoptableJob]:
         BackendUnreachable: it does not answer.
     """
     from backends.contract.host import Host
-    from workbench.services.backends.placement import backend_options, open_backend
+    from workbench.services.backends.placement import backend_options, open_backend, refuse_several
     from workbench.store.db.database import home_uuid
 
     options = backend_options(backend_name)
+    refuse_several(options)
     backend = open_backend(options)
     with closing(backend.open()) as host:
         if not isinstance(host, Host) or host.here:
@@ -61,16 +67,23 @@ def find(store: Store, backend_name: str) -> list[AdoptableJob]:
 
 
 def chosen(found: Sequence[AdoptableJob], names: Sequence[str]) -> list[AdoptableJob]:
-    """Return the jobs that are named, by name, id or the beginning of one; without names all of them.
+    """Return the jobs that are named, by name, id or the beginning of one; without names all that can be adopted.
 
     Raises:
         UnknownName: one of them is not there.
+        UsageError: one of them has learners at other hosts, too.
     """
     for name in names:
         if not any(_is_named(each, name) for each in found):
             present = ", ".join(short_id(each.job_id) for each in found) or "none"
             raise UnknownName(f"there is no job {name} of another laptop", hint=f"there are: {present}")
-    return [each for each in found if not names or any(_is_named(each, name) for name in names)]
+    asked = [each for each in found if not names or any(_is_named(each, name) for name in names)]
+    if names and (part := next((each for each in asked if each.is_part), None)):
+        raise UsageError(
+            f"{short_id(part.job_id)} {part.spec.name} {PART}, and cannot be adopted",
+            hint="the machine that it was submitted from follows and ends it",
+        )
+    return [each for each in asked if not each.is_part]
 
 
 def adopt(store: Store, found: AdoptableJob, *, watch: bool) -> list[str]:
@@ -130,8 +143,10 @@ def _found(
     submitted: Mapping[str, Any],
 ) -> AdoptableJob:
     spec = spec_from_json(submitted["spec"])
-    attempt = _last_attempt(host, folder, int(submitted["attempt"]), spec.learners)
-    learners = [folder / f"attempt-{attempt}" / f"learner-{number}" for number in range(1, spec.learners + 1)]
+    part = (submitted.get("hosts") or {}).get("part") or ()
+    numbers = part or range(1, spec.learners + 1)
+    attempt = _last_attempt(host, folder, int(submitted["attempt"]), numbers)
+    learners = [folder / f"attempt-{attempt}" / f"learner-{number}" for number in numbers]
     found = [host.call("learner", folder=str(learner)) for learner in learners]
     return AdoptableJob(
         options=options,
@@ -144,7 +159,8 @@ def _found(
         code_hash=str(submitted["code_hash"]),
         recorded=submitted["recorded"],
         alive=any(one["alive"] for one in found),
-        now=_now(found, options.name),
+        is_part=bool(part),
+        now=f"{_now(found, options.name)}; {PART}" if part else _now(found, options.name),
     )
 
 
@@ -160,12 +176,12 @@ def _now(learners: Sequence[Mapping[str, Any]], host: str) -> str:
     return until_given_again(left[0]["state"], host) if left else "waits"
 
 
-def _last_attempt(host: Host, folder: PurePosixPath, attempt: int, learners: int) -> int:
+def _last_attempt(host: Host, folder: PurePosixPath, attempt: int, learners: Sequence[int]) -> int:
     """Return the last attempt of a job that its host has begun by itself after the one that was launched."""
     from runners.shared.learner_status import followed_by
 
     while True:
-        folders = [folder / f"attempt-{attempt}" / f"learner-{number}" for number in range(1, learners + 1)]
+        folders = [folder / f"attempt-{attempt}" / f"learner-{number}" for number in learners]
         states = [host.call("read_object", path=str(one / "state.json")) for one in folders]
         following = [found for state in states if (found := followed_by(state or {})) is not None]
         if not any(found.attempt == attempt + 1 for found in following):

@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache
 from pathlib import Path
@@ -24,7 +24,7 @@ from workbench.services.submit.options import (
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
-    from backends.contract.host import Backend
+    from backends.contract.host import Backend, BackendOptions
     from workbench.data.code.snapshot import Snapshot, SnapshotOptions
     from workbench.job import JobId
     from workbench.manifest import Loaded
@@ -212,8 +212,8 @@ def _prepare(
         )
         every.append(each)
         check_cancelled(cancel)
-        if launch and each.target.type == "ssh":
-            request_prewarm(home, each.target)
+        for connection in _connections_of(each.target) if launch else ():
+            request_prewarm(home, connection)
         check_target(manifest, each.target, home, chain)
         check_folders([*options.data, *([options.results] if options.results else [])], each.target)
         check_stores(loaded.spec, each.target, home, launch=launch)
@@ -280,6 +280,22 @@ def _prepare(
     )
 
 
+def _connections_of(target: TargetRef) -> Iterator[TargetRef]:
+    """Yield what the controller is to connect to while the job is still being prepared."""
+    from workbench.store.db.rows import TargetRef
+
+    for one in _members_of(target):
+        if one.type == "ssh":
+            yield TargetRef(one.name, one.type, target.runner, one.address, one.options)
+
+
+def _members_of(target: TargetRef) -> Sequence[BackendOptions]:
+    from backends.contract.host import BackendOptions
+    from backends.contract.host_group import member_options
+
+    return member_options(BackendOptions(target.backend, target.type, target.address, target.options))
+
+
 def _backends_of(
     spec: JobSpec, options: RunOptions, choice: BackendChoice
 ) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
@@ -287,7 +303,7 @@ def _backends_of(
 
     Of several backends that a job names one is chosen later; the trials of a search may use all of them.
     """
-    from workbench.services.backends.choice import split_names
+    from workbench.services.backends.choice import refuse_groups, split_names
 
     named = list(dict.fromkeys((spec.search or {}).get("backends") or ()))
     several = split_names(options.backend or spec.backend)
@@ -304,6 +320,7 @@ def _backends_of(
             (name, runner) if runner in runner_names() else (f"{runner}{at}{name}", options.runner)
             for runner, at, name in parts
         ]
+        refuse_groups([name for name, _ in found], "search.backends")
         return found, ()
     return [(options.backend, options.runner)], (
         f"all trials run on {options.backend}: --backend comes before search.backends",
@@ -314,7 +331,7 @@ def _recorded_at(target: TargetRef, spec: JobSpec) -> dict[str, Any]:
     """Return what a job records of its submission that holds for one backend."""
     from workbench.services.submit import submit_environment
 
-    recorded: dict[str, Any] = data_limit(spec, target.backend)
+    recorded: dict[str, Any] = data_limit(spec, target)
     if target.type == "local":  # a host's own umask is that of its logins
         recorded["umask"] = submit_environment.caller_umask()
     return recorded
@@ -781,12 +798,16 @@ def _describe_git(folder: Path, without: Sequence[Path] = ()) -> dict[str, Any]:
     return describe(folder, without)
 
 
-def data_limit(spec: JobSpec, backend: str) -> dict[str, int]:
-    """Return the configured limit of the data cache at a backend as ``data_cache_bytes``; empty without one."""
+def data_limit(spec: JobSpec, target: TargetRef) -> dict[str, int]:
+    """Return the configured limit of the data cache as ``data_cache_bytes``; empty without one.
+
+    Of several hosts it is the smallest: a job records one.
+    """
     if not spec.data_stores:
         return {}
     from workbench.config import load_config
     from workbench.config.stores import cache_bytes
 
-    limit = cache_bytes(backend, load_config())
-    return {"data_cache_bytes": limit} if limit else {}
+    config = load_config()
+    limits = [limit for one in _members_of(target) if (limit := cache_bytes(one.name, config))]
+    return {"data_cache_bytes": min(limits)} if limits else {}

@@ -74,10 +74,11 @@ class SubmissionPreview:
     def facts(self) -> tuple[tuple[str, str], ...]:
         """What would be started, as names and values that people read."""
         plan, spec, code = self.plan, self.submission.loaded.spec, self.submission.code
+        hosts = host_parts(self.target, spec.learners)
         return (
             ("job", spec.name),
             ("backend", f"{self.target.backend}, as {plan.runner}"),
-            ("learners", str(spec.learners)),
+            ("learners", f"{spec.learners}{f': {hosts}' if hosts else ''}"),
             ("GPUs", f"{plan.slots_per_learner} for each learner"),
             (
                 "CPUs",
@@ -409,7 +410,8 @@ def _lines(preview: SubmissionPreview) -> Iterator[tuple[str, str]]:
     spec, target, code = preview.submission.loaded.spec, preview.target, preview.submission.code
     yield from preview.search_facts
     yield "job", spec.name
-    address = f" ({target.address})" if target.address else ""
+    hosts = host_parts(target, spec.learners)
+    address = f" ({target.address})" if target.address and not hosts else ""
     yield "where", f"{target.backend}{address}, as {preview.plan.runner}"
     yield "command", spec.framework.command
     if load_runner(target.runner).capabilities.uses_image:
@@ -422,7 +424,7 @@ def _lines(preview: SubmissionPreview) -> Iterator[tuple[str, str]]:
         "code",
         "none" if code is None else f"{count_of(code.files, 'file')}, {size(code.size_bytes)}{come_from}",
     )
-    yield "learners", str(spec.learners) if spec.learners > 1 else ""
+    yield "learners", f"{spec.learners}{f': {hosts}' if hosts else ''}" if spec.learners > 1 else ""
     yield "GPUs", _gpus(preview.plan.slots_per_learner, spec)
     yield "CPUs", _cpus(preview.plan.cpus_per_learner, spec)
     yield "memory", f"{size(spec.memory_bytes)}{_each(spec)}" if spec.memory_bytes else "not limited"
@@ -434,6 +436,22 @@ def _lines(preview: SubmissionPreview) -> Iterator[tuple[str, str]]:
         _waits(spec, preview.plan.slots_per_learner, "sweep" if preview.search is None else "search"),
     )
     yield "ends after", _ends(spec)
+
+
+def host_parts(target: TargetRef, learners: int) -> str:
+    """Say which of several hosts has which learners; empty where there is one."""
+    from backends.contract.host import BackendOptions
+    from backends.contract.host_group import learners_by_host, member_options
+
+    members = member_options(BackendOptions(target.backend, target.type, target.address, target.options))
+    if len(members) < 2:
+        return ""
+    parts = zip(members, learners_by_host(learners, len(members)), strict=True)
+    return ", ".join(f"{_span(numbers)} at {member.name}" for member, numbers in parts)
+
+
+def _span(numbers: range) -> str:
+    return f"{numbers.start}" if len(numbers) == 1 else f"{numbers.start}-{numbers.stop - 1}"
 
 
 def _python(spec: JobSpec, recorded: Mapping[str, object]) -> str:

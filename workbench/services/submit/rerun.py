@@ -84,7 +84,7 @@ def prepare_rerun(store: Store, job: JobDetail, *, name: str, argv: Sequence[str
         recorded["umask"] = old["umask"]
     kept = {key: old[key] for key in ("git", "code", "seed", "cwd") if key in old}
     data = recorded_data(store.home.job(job.row.id), job.row.attempt)
-    recorded |= data_limit(job.spec, job.row.target.backend)
+    recorded |= data_limit(job.spec, job.row.target)
     beginning, beginning_notes = _beginning(store, job)
     recorded |= beginning
     recorded |= {**kept, "rerun_of": job.row.id, **({"data": dict(data)} if data else {})}

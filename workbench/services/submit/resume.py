@@ -207,7 +207,7 @@ def _moved(store: Store, row: JobRow, backend: str, runner: str) -> tuple[dict[s
     near = {row.target.backend: "it was"} if has_begun else None
     chosen = BackendChoice(store.home).choose(backend or row.target.backend, runner, job.spec, near=near)
     target = chosen.target
-    stays = (target.type, target.address) == (row.target.type, row.target.address)
+    stays = target.machine == row.target.machine
     if stays or any(each.training_results for each in job.spec.data_stores):
         return {"place": asdict(target)}, chosen.notes
     brought, notes = _brought(store, job, target)

@@ -166,6 +166,7 @@ class _LaunchCheck:
 
     def _target(self, manifest: Loaded) -> TargetRef:
         """Return where the job would run, the first of several; of others only the name is checked."""
+        from backends.contract.host_group import member_options, too_few_learners
         from workbench.services.backends.choice import split_names
         from workbench.services.backends.placement import backend_options, choose_target
         from workbench.store.db.rows import TargetRef
@@ -184,6 +185,9 @@ class _LaunchCheck:
             )
             if options.type == LOCAL:
                 return choose_target(LOCAL, "", spec).target
+            hosts = len(member_options(options))
+            if spec.learners < hosts:
+                raise too_few_learners(options.name, spec.learners, hosts)
         return target
 
     def _check_folders(self, loaded: Loaded) -> None:

@@ -111,6 +111,12 @@ def container_document(each: CachedContainer) -> DataDocument:
 
 
 def _read(options: BackendOptions, report: Report, *, named: bool = False) -> Iterator[DataCache]:
+    from backends.contract.host_group import HostGroup, member_options
+
+    if len(members := member_options(options)) > 1:
+        for member in members:
+            yield from _read(member, report, named=named)
+        return
     if options.type == "local":
         yield from _of_this_machine(options.name)
         return
@@ -135,6 +141,8 @@ def _read(options: BackendOptions, report: Report, *, named: bool = False) -> It
         uuid = home_uuid(store.home)
     backend = open_backend(options)
     with closing(backend.open()) as target:
+        if isinstance(target, HostGroup):
+            return  # each of them was asked
         if not isinstance(target, Host):
             containers = _containers(backend.name, _copies_on_claim(backend, target, report))
             yield DataCache(backend.name, containers, partial(_drop_on_claim, backend))

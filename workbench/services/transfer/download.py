@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,6 +19,7 @@ from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.controller.runtime.result_store import ResultStore
+    from workbench.services.backends.learner_access import LearnerAccess
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobDetail, JobRow
 
@@ -251,24 +253,45 @@ def _from_backend(row: JobRow, kind: str, into: Path, options: DownloadOptions, 
     from workbench.services.transfer.extract import Received, copy_into, receive_folder
 
     received: list[Received] = []
-    unpacked = into / ".whole" if options.include else into
-    unpacked.mkdir(exist_ok=True)
-    with reached(row.id, 1) as found:
-        if not found.runner.files(found.ref, kind):
-            raise _NoFiles
+
+    def take(found: LearnerAccess, number: int, unpacked: Path) -> None:
+        ref = replace(found.ref, learner=number)
+        if not found.runner.files(ref, kind):
+            return
+        unpacked.mkdir(exist_ok=True)
         found.runner.fetch(
-            found.ref,
+            ref,
             kind,
             lambda stream: received.append(
                 receive_folder(cancellable_stream(stream, options.cancel), unpacked)
             ),
         )
         check_cancelled(options.cancel)
+
+    with reached(row.id, 1) as found:
+        # Of several hosts each has a folder of its own; what the first one has by a name is the job's.
+        firsts = _first_learners(row)
+        merges = len(firsts) > 1 or bool(options.include)
+        for number in reversed(firsts):
+            unpacked = into / f".whole-{number}" if merges else into
+            take(found, number, unpacked)
+            if merges and unpacked.is_dir():
+                copy_into(unpacked, into, options.include)
+                shutil.rmtree(unpacked)
+    if not received:
+        raise _NoFiles
     for name in (name for each in received for name in each.left_out):
         report(SkippedFile(name))
-    if options.include:
-        copy_into(unpacked, into, options.include)
-        shutil.rmtree(unpacked)
+
+
+def _first_learners(row: JobRow) -> list[int]:
+    """Return one learner of each host that a job has, the first host's first."""
+    from backends.contract.host import BackendOptions
+    from backends.contract.host_group import learners_by_host, member_options
+
+    target = row.target
+    hosts = member_options(BackendOptions(target.backend, target.type, target.address, target.options))
+    return [numbers.start for numbers in learners_by_host(row.learners, len(hosts)) if numbers]
 
 
 def _copy(source: Path, into: Path, options: DownloadOptions, within: Path | None) -> None:

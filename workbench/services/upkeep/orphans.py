@@ -18,6 +18,7 @@ from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from backends.contract.host import BackendOptions, Cluster, Host
+    from backends.contract.host_group import HostGroup
     from runners.interface import LearnerRef, Runner
     from workbench.store.db.database import Store
 
@@ -37,7 +38,7 @@ class Leftover:
     """None for what carries another home's mark: it is never removed."""
 
 
-def _job_folders(target: Host | Cluster, ours: str) -> Iterator[tuple[str, str]]:
+def _job_folders(target: Host | Cluster | HostGroup, ours: str) -> Iterator[tuple[str, str]]:
     """Yield home and job of each job folder at a host; this machine's are the home's own."""
     from backends.contract.host import Host
 
@@ -104,10 +105,12 @@ def find_leftovers(store: Store, backend: str = "") -> FoundLeftovers:
     Raises:
         FabricError: the one backend that was named could not be asked.
     """
+    from backends.contract.host_group import member_options
     from workbench.services.backends.placement import backend_options, known_backends
 
     if backend:
-        return FoundLeftovers(tuple(_learners(store, backend_options(backend))), ())
+        members = member_options(backend_options(backend))
+        return FoundLeftovers(tuple(one for each in members for one in _learners(store, each)), ())
     found: list[Leftover] = []
     problems: list[str] = []
     for name in known_backends():
@@ -153,7 +156,9 @@ def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
     yield from _leftover_folders(store, options, [one for one in folders if one not in with_learners])
 
 
-def _expired_code(target: Host | Cluster, options: BackendOptions, ours: str) -> Iterator[Leftover]:
+def _expired_code(
+    target: Host | Cluster | HostGroup, options: BackendOptions, ours: str
+) -> Iterator[Leftover]:
     from backends.contract.host import Host
     from runners.shared.code import keep_seconds
 

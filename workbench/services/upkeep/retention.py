@@ -275,15 +275,18 @@ def unused_data(backend: str, report: Report = ignore) -> list[UnusedCache]:
 def unused_code_at(store: Store, backend: str) -> Iterator[UnusedCache]:
     """Yield the code that a host keeps, as one part of a cache: all but what runs; it is sent again when needed."""
     from backends.contract.host import Host
+    from backends.contract.host_group import member_options
     from workbench.controller.client.sessions import load_client_backend
     from workbench.services.backends.placement import backend_options
     from workbench.store.db.database import home_uuid
 
-    options, ours = backend_options(backend), home_uuid(store.home)
-    with closing(load_client_backend(options).open()) as target:
-        if isinstance(target, Host) and (unused := code_at(target, ours, 0.0)).count:
-            remove = partial(expire_code_at, options, ours, 0.0)
-            yield UnusedCache("code", f"{unused.count} parts at {backend}", unused.size_bytes, remove)
+    ours = home_uuid(store.home)
+    for options in member_options(backend_options(backend)):
+        with closing(load_client_backend(options).open()) as target:
+            if isinstance(target, Host) and (unused := code_at(target, ours, 0.0)).count:
+                remove = partial(expire_code_at, options, ours, 0.0)
+                name = f"{unused.count} parts at {options.name}"
+                yield UnusedCache("code", name, unused.size_bytes, remove)
 
 
 def _drop_all(drop: Callable[[int], Sequence[str]]) -> None:

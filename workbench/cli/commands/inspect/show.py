@@ -315,12 +315,16 @@ def _where(page: JobOverview) -> Iterator[tuple[str, str]]:
 def _attempts(page: JobOverview) -> str:
     lines = []
     for attempt in page.attempts:
-        node = f" on {attempt.row.node}" if attempt.row.node else ""
+        are_apart = len({each.node for each in attempt.learners}) > 1
+        node = f" on {attempt.row.node}" if attempt.row.node and not are_apart else ""
         lines.append(f"\nattempt {attempt.row.attempt}: {attempt.outcome}{node}")
         lines += [f"  {phase:12} {text}" for phase, text in _phases(attempt)]
         if len(attempt.learners) > 1 or any(each.slots for each in attempt.learners):
             is_one = len(attempt.learners) == 1
-            lines += [f"  {_learner(each, is_one=is_one)}" for each in attempt.learners]
+            lines += [
+                f"  {_learner(each, is_one=is_one, at=each.node if are_apart else '')}"
+                for each in attempt.learners
+            ]
     return "\n".join(lines) + "\n" if lines else ""
 
 
@@ -330,10 +334,11 @@ def _phases(attempt: AttemptOverview) -> Iterator[tuple[str, str]]:
         yield each.phase, stamp(each.began_us) + took
 
 
-def _learner(learner: LearnerRow, *, is_one: bool) -> str:
+def _learner(learner: LearnerRow, *, is_one: bool, at: str) -> str:
     end = f" with {learner.exit_code}" if learner.exit_code is not None else ""
     end += f" by signal {learner.signal}" if learner.signal else ""
     slots = f" on {', '.join(learner.slots)}" if learner.slots else ""
     decided = ", which decided how the job ended" if learner.decided and not is_one else ""
     why = f": {learner.reason.text}" if learner.reason and learner.reason.text else ""
-    return f"learner {learner.learner} {learner.phase.value}{end}{slots}{decided}{why}"
+    place = f" at {at}" if at else ""
+    return f"learner {learner.learner}{place} {learner.phase.value}{end}{slots}{decided}{why}"
