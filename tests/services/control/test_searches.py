@@ -10,10 +10,18 @@ from tests.screens import seeding
 from workbench.errors import TryAgain
 from workbench.job import State
 from workbench.paths import Home
+from workbench.services.control.annotate import Annotations, annotate_search_and_trials
 from workbench.services.control.searches import wait_until_gone, wait_until_halted, wait_until_over
 from workbench.services.controller_watch import is_unattended
 from workbench.store.db.database import Store
-from workbench.store.queries.experiments import ExperimentRow, experiment, short_experiment_id, trial_jobs
+from workbench.store.db.rows import JobRow
+from workbench.store.queries.experiments import (
+    ExperimentRow,
+    annotations_of,
+    experiment,
+    short_experiment_id,
+    trial_jobs,
+)
 from workbench.store.queries.jobs import has_open_searches
 from workbench.store.queries.members import NotMade, member, unmade_job
 from workbench.store.updates.experiments import record_event
@@ -60,6 +68,21 @@ def test_a_halt_does_not_wait_for_a_trial_that_a_person_resumed(
         seeding.go(store, each, State.HALTED)
 
     assert wait_until_halted(store, search).state == "PAUSED"
+
+
+def test_a_trial_that_is_made_while_its_search_is_tagged_gets_the_tag_too(
+    store: Store, search: ExperimentRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trials_so_far(store: Store, experiment_id: str) -> list[JobRow]:
+        is_tagged = bool(annotations_of(store, experiment_id).tags)
+        return trial_jobs(store, experiment_id)[: None if is_tagged else -1]
+
+    monkeypatch.setattr("workbench.store.queries.experiments.trial_jobs", trials_so_far)
+
+    tagged = annotate_search_and_trials(store, search, Annotations(add_tags=("good",)), origin="cli")
+
+    assert [row.id for row in tagged] == [row.id for row in trial_jobs(store, search.id)]
+    assert {row.tags for row in tagged} == {("good",)}
 
 
 def test_waiting_for_a_paused_search_warns_once_how_it_goes_on(

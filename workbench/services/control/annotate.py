@@ -101,7 +101,8 @@ def annotate_search_and_trials(
         return replace(changes, remove_tags=tuple(name for name in changes.remove_tags if name in tags))
 
     annotate_search(store, row, of(own), origin=origin)
-    return [annotate(store, each, of(each.tags), origin=origin) for each in jobs]
+    # Asked once more: a trial that was made since has the search's tags as they were before.
+    return [annotate(store, each, of(each.tags), origin=origin) for each in trial_jobs(store, row.id)]
 
 
 def _changed_note(before: str, note: str, append: bool) -> str:
