@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.contract.host_group import HostGroup
+from backends.contract.host import HostGroup
 from runners.conformance.harness import OVER, LaunchedAttempt, request_of
 from runners.container.launch import ContainerLaunch
 from runners.interface import AttemptRef
@@ -24,6 +24,7 @@ from runners.multinode.runner import MultiNodeContainerRunner
 from runners.shared.staged_launch import Rendezvous
 from tests.stubs import pretend
 from tests.support.engine import containers_of, own_home, tell_limits
+from tests.support.group_jobs import MEET
 from tests.support.images import BUSYBOX, DEBIAN, SMALL_USER, ensure_small_user
 from tests.support.kept_agents import agent, lend_agents
 from tests.support.pipe_host import PipeHost
@@ -37,22 +38,7 @@ UNIQUE = uuid.uuid4().hex[:8]
 
 GPUS = {name: [f"GPU-{UNIQUE}-{name}-{number}" for number in (1, 2)] for name in ("box1", "box2")}
 
-MEET = """
-import os, socket, time
-address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-open(os.environ["RESULT_DIR"] + "/by-" + os.environ["RANK"], "w").close()
-if os.environ["RANK"] == "0":
-    with socket.create_server(("", address[1])) as server:
-        print(server.accept()[0].recv(100).decode())
-else:
-    while True:
-        try:
-            with socket.create_connection(address, 1) as connection:
-                connection.sendall(b"rank 1 of " + os.environ["WORLD_SIZE"].encode())
-            break
-        except OSError:
-            time.sleep(0.05)
-"""
+PROGRAM = f"echo > $RESULT_DIR/by-$RANK; exec python3 -c '{MEET}'"
 FOREVER = "echo up; while :; do sleep 1; done"
 
 MakeJob = Callable[..., LaunchedAttempt]
@@ -120,11 +106,11 @@ def results_at(folder: Path, name: str, job: LaunchedAttempt) -> dict[str, int]:
 def test_learners_in_containers_of_two_hosts_meet_at_a_port_of_the_first(
     make_job: MakeJob, tmp_path: Path
 ) -> None:
-    job = make_job(f"python3 -c '{MEET}'").launch()
+    job = make_job(PROGRAM).launch()
     seen = job.until_over()
 
     assert [one.exit_code for one in seen.values()] == [0, 0], job.output(2)
-    assert job.output(1) == b"rank 1 of 2\n"
+    assert job.output(1) == b"['1']\n"
     assert results_at(tmp_path, "box1", job) == {"by-0": os.getuid()}
     assert results_at(tmp_path, "box2", job) == {"by-1": os.getuid()}
 
@@ -168,7 +154,7 @@ def test_gpus_that_are_busy_at_one_host_have_none_taken_at_the_other(
 def test_a_launch_that_failed_at_one_host_is_made_good_by_the_next_and_its_learners_meet(
     make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = make_job(f"python3 -c '{MEET}'")
+    job = make_job(PROGRAM)
     first, second = (one.name for one in job.plan.learners)
     start = ContainerLaunch.start
 
@@ -188,7 +174,7 @@ def test_a_launch_that_failed_at_one_host_is_made_good_by_the_next_and_its_learn
     seen = job.launch().until_over()
 
     assert [one.exit_code for one in seen.values()] == [0, 0], job.output(2)
-    assert job.output(1) == b"rank 1 of 2\n"
+    assert job.output(1) == b"['1']\n"
 
 
 def test_what_a_launch_left_that_was_cut_off_does_not_meet_where_that_one_meant_to(
@@ -197,7 +183,7 @@ def test_what_a_launch_left_that_was_cut_off_does_not_meet_where_that_one_meant_
     def cut_off(*_: object, **__: object) -> int:
         raise BackendUnreachable("cut off")
 
-    job = make_job(f"python3 -c '{MEET}'")
+    job = make_job(PROGRAM)
     with monkeypatch.context() as patched:
         patched.setattr(PipeHost, "spawn", cut_off)
         patched.setattr(ContainerLaunch, "_clear", lambda *_: None)
@@ -211,7 +197,7 @@ def test_what_a_launch_left_that_was_cut_off_does_not_meet_where_that_one_meant_
 
     assert running == "true"
     assert [one.exit_code for one in seen.values()] == [0, 0], job.output(2)
-    assert job.output(1) == b"rank 1 of 2\n"
+    assert job.output(1) == b"['1']\n"
 
 
 @pytest.mark.parametrize("homes", [("box1", "box1")])

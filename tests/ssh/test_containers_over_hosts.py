@@ -12,32 +12,14 @@ from tests.ssh.seen import reason, row
 from tests.support.box import Box
 from tests.support.command import Fabric
 from tests.support.engine import containers_of
+from tests.support.group_jobs import MEET
 from tests.support.images import USER
 from tests.support.sshd import Daemon
 from tests.support.waiting import until
 from workbench.job import State
 from workbench.paths import Home
 
-MEET = """
-import os, socket, time
-address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-rank = os.environ["RANK"]
-with open(os.environ["RESULT_DIR"] + "/by-" + rank, "w") as file:
-    file.write(str(os.getuid()))
-if rank == "0":
-    with socket.create_server(("", address[1])) as server:
-        print(server.accept()[0].recv(100).decode())
-else:
-    while True:
-        try:
-            with socket.create_connection(address, 1) as connection:
-                connection.sendall(b"rank 1 of " + os.environ["WORLD_SIZE"].encode())
-            break
-        except OSError:
-            time.sleep(0.05)
-while not os.path.exists("/job/end"):
-    time.sleep(0.05)
-"""
+PROGRAM = f"id -u > $RESULT_DIR/by-$RANK; python3 -c '{MEET}'; while [ ! -e /job/end ]; do sleep 0.05; done"
 
 
 @pytest.fixture
@@ -57,9 +39,9 @@ def test_containers_of_two_hosts_meet_and_are_reached_and_all_they_wrote_comes_h
     engine_box: Box, second: Daemon, fabric: Fabric, home: Home
 ) -> None:
     words = ("--backend", "box1+box2", "--set", "learners=2", "--set", "ends_when=all", "--image", USER)
-    job = fabric("run", "-d", "-q", *words, "--", "python3", "-c", MEET).stdout.strip()
+    job = fabric("run", "-d", "-q", *words, "--", "sh", "-c", PROGRAM).stdout.strip()
     output = home.job(job).attempt(1).learner(1).output
-    until(lambda: output.exists() and "rank 1 of 2" in output.read_text(), lambda: reason(home, job))
+    until(lambda: output.exists() and "['1']" in output.read_text(), lambda: reason(home, job))
 
     assert row(home, job).target.runner == "multinode-container"
     assert fabric("exec", job, "--learner", "2", "--", "sh", "-c", "echo $LEARNER_ID").stdout == "2\n"
@@ -71,6 +53,6 @@ def test_containers_of_two_hosts_meet_and_are_reached_and_all_they_wrote_comes_h
 
     assert row(home, job).state is State.COMPLETED
     results = home.job(job).results
-    assert {path.name: path.read_text() for path in results.iterdir()} == {"by-0": "1234", "by-1": "1234"}
+    assert {path.name: path.read_text() for path in results.iterdir()} == {"by-0": "1234\n", "by-1": "1234\n"}
     fabric("delete", "--yes", job)
     until(lambda: containers_of(job) == [], "the containers to be gone")
