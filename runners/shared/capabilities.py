@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from runners.interface import Capabilities
@@ -43,22 +44,16 @@ POD: Final = Capabilities(
     mounts_stores=False,  # pods have no FUSE
     moves_in=True,
 )
-MULTINODE_PROCESS: Final = Capabilities(
-    needs="hosts",
-    exec=True,
-    shell=True,
-    copy=True,
-    shared_job_folder=False,
-    finish=True,
-    moves_in=True,
+MULTINODE_PROCESS: Final = replace(
+    PROCESS, needs="hosts", hands_over=False, heeds_wait=False, restarts=False, shared_job_folder=False
 )
-MULTINODE_CONTAINER: Final = Capabilities(
+MULTINODE_CONTAINER: Final = replace(
+    CONTAINER,
     needs="hosts",
-    uses_image=True,
-    exec=True,
-    shell=True,
-    copy=True,
+    hands_over=False,
+    heeds_wait=False,
+    restarts=False,
     shared_job_folder=False,
-    builds_images=True,
-    moves_in=True,
+    ports=False,
+    names_resolve=False,
 )
