@@ -30,8 +30,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 
-from backends.contract.host import Chunk, Cluster, Host
-from backends.contract.host_group import HostGroup
+from backends.contract.host import Chunk, Cluster, Host, HostGroup
 from workbench.errors import RunnerError
 from workbench.formats import clock_time
 from workbench.job import LearnerPhase, Reason
@@ -268,7 +267,7 @@ class HostTurn:
     out_of_turn: str = ""
     """Who has taken GPUs since it waits, and is not in the order; empty where nobody has."""
     text: str = ""
-    """Why it waits, where that is said already: at which of several hosts, and for what."""
+    """The reason as it stands, for a job over several hosts: at which of them it waits, and for what. Else empty."""
 
     @classmethod
     def from_host(cls, document: Mapping[str, Any], ahead_us: int) -> HostTurn:

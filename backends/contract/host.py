@@ -407,6 +407,26 @@ class HostGroup:
                 host.close()
 
 
+class FrozenTarget(Protocol):
+    """Where a job goes, as the store keeps it."""
+
+    @property
+    def backend(self) -> str:
+        """The backend's name."""
+
+    @property
+    def type(self) -> str:
+        """The entry point's name."""
+
+    @property
+    def address(self) -> str:
+        """The backend's address."""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The backend's settings."""
+
+
 @dataclass(frozen=True, slots=True)
 class BackendOptions:
     """A backend of the configuration: its name, type, address and settings."""
@@ -416,6 +436,11 @@ class BackendOptions:
     """The entry point's name: ``local``, ``ssh``, ``kubernetes``."""
     address: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, target: FrozenTarget) -> BackendOptions:
+        """Return those that a job's target has kept of its backend."""
+        return cls(target.backend, target.type, target.address, target.options)
 
 
 def check_flag(options: BackendOptions, name: str) -> None:
@@ -433,9 +458,7 @@ def is_set(settings: Mapping[str, Any], name: str) -> bool:
     return str(settings.get(name)).lower() == "true"
 
 
-_ADDRESS: Final = re.compile(
-    r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*)?(?:%\w+)?"
-)
+_ADDRESS: Final = r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*)?(?:%\w+)?"
 
 
 def check_address(options: BackendOptions) -> None:
@@ -445,7 +468,7 @@ def check_address(options: BackendOptions) -> None:
         ConfigError: it is neither.
     """
     address = options.options.get(INTERNAL_ADDRESS, "")
-    if not isinstance(address, str) or not _ADDRESS.fullmatch(address):
+    if not isinstance(address, str) or not re.fullmatch(_ADDRESS, address):
         raise ConfigError(
             f"{INTERNAL_ADDRESS} of {options.name} is {address!r}, no address",
             hint="a name or an IP address, such as 10.0.0.5, without a port",

@@ -8,8 +8,7 @@ from contextvars import copy_context
 from typing import TypeVar
 
 from backends.contract.absent_host import AbsentHost, at_member
-from backends.contract.host import BackendOptions, Cluster, Host
-from backends.contract.host import HostGroup as HostGroup
+from backends.contract.host import BackendOptions, Cluster, Host, HostGroup
 from workbench.errors import BackendError, BackendUnreachable, FabricError, UsageError
 from workbench.formats import count
 

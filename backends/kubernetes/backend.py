@@ -9,8 +9,7 @@ from contextlib import closing
 from typing import Any, ClassVar, Final, Literal
 
 from backends.contract.cluster import Cluster
-from backends.contract.host import Backend, BackendOptions, Finding, Host, Inventory
-from backends.contract.host_group import HostGroup
+from backends.contract.host import Backend, BackendOptions, Finding, Host, HostGroup, Inventory
 from backends.kubernetes.cluster import KubernetesCluster
 from backends.kubernetes.inventory import gpu_count, gpus_of_nodes, inventory
 from backends.kubernetes.kubeconfig import Access, plugin_environment, resolve

@@ -9,9 +9,18 @@ from functools import partial
 from typing import ClassVar, Final, Literal, TypeVar
 
 from backends.contract.absent_host import AbsentHost, at_member
-from backends.contract.host import Ask, Backend, BackendOptions, Cluster, Finding, Host, Inventory, Node
-from backends.contract.host_group import (
+from backends.contract.host import (
+    Ask,
+    Backend,
+    BackendOptions,
+    Cluster,
+    Finding,
+    Host,
     HostGroup,
+    Inventory,
+    Node,
+)
+from backends.contract.host_group import (
     asked_together,
     learners_by_host,
     member_options,

@@ -33,7 +33,7 @@ from workbench.errors import BackendUnreachable, ConfigError, FabricError, Needs
 from workbench.paths import Home, default_home
 
 if TYPE_CHECKING:
-    from backends.contract.host_group import HostGroup
+    from backends.contract.host import HostGroup
     from backends.ssh.bootstrap import AgentLocation, AgentRequest
     from backends.ssh.connection import Pipe, SshConnection
     from backends.ssh.host_cache import HostCache, HostReport

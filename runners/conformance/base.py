@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Final
 
 import pytest
 
-from backends.contract.host import Cluster, Host
-from backends.contract.host_group import HostGroup
+from backends.contract.host import Cluster, Host, HostGroup
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.interface import LearnerRef, Runner
 

@@ -9,8 +9,7 @@ from typing import Final
 
 import pytest
 
-from backends.contract.host import Cluster, Host
-from backends.contract.host_group import HostGroup
+from backends.contract.host import Cluster, Host, HostGroup
 from runners.conformance.base import FOREVER, ContractBase, MakeJob
 from runners.conformance.harness import PATIENCE_SECONDS
 from runners.interface import Runner

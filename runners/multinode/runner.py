@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, cast
 
-from backends.contract.host import Chunk, Cluster, Host
-from backends.contract.host_group import HostGroup, learners_by_host
+from backends.contract.host import Chunk, Cluster, Host, HostGroup
+from backends.contract.host_group import learners_by_host
 from runners.interface import (
     AttemptRef,
     Capabilities,

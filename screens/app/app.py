@@ -279,7 +279,7 @@ class FabricApp(AppActions):
         for job in self.open_jobs:
             if job.reason.text.startswith(NEEDS_LOGIN):
                 target = job.target
-                self.logins.offer(BackendOptions(target.backend, target.type, target.address, target.options))
+                self.logins.offer(BackendOptions.of(target))
 
     def on_person_asked(self, asked: PersonAsked) -> None:
         """Show the window that a thread waits for."""

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.contract.host import Cluster, Host
-from backends.contract.host_group import HostGroup
+from backends.contract.host import Cluster, Host, HostGroup
 from backends.local.host import LocalHost
 from runners.interface import LearnerRef
 from tests.support.kept_agents import agent, lend_agents

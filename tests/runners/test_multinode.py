@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from backends.contract.host import Host
-from backends.contract.host_group import HostGroup
+from backends.contract.host import Host, HostGroup
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.interface import AttemptRef, LaunchRequest, LearnerRef
 from runners.multinode.runner import MultiNodeProcessRunner

@@ -8,8 +8,7 @@ from typing import ClassVar, Final
 
 import pytest
 
-from backends.contract.host import Cluster, Host
-from backends.contract.host_group import HostGroup
+from backends.contract.host import Cluster, Host, HostGroup
 from backends.local.host import LocalHost
 from runners.conformance.suite import RunnerContract
 from runners.interface import LearnerRef

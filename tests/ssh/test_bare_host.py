@@ -10,8 +10,7 @@ from typing import ClassVar, Final
 
 import pytest
 
-from backends.contract.host import Cluster, Host
-from backends.contract.host_group import HostGroup
+from backends.contract.host import Cluster, Host, HostGroup
 from backends.ssh.sh_client import ShellClient
 from backends.ssh.sh_host import ShellHost
 from runners.conformance.suite import RunnerContract

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from backends.contract.host import Host
-from backends.contract.host_group import HostGroup
+from backends.contract.host import Host, HostGroup
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.interface import LaunchRequest
 from runners.multinode.runner import MultiNodeProcessRunner

@@ -345,7 +345,7 @@ class TrackedJob:
     def _shares_name(self) -> bool:
         """Say whether others may read its name, at one of several hosts at least."""
         ref = self.row.target
-        members = member_options(BackendOptions(ref.backend, ref.type, ref.address, ref.options))
+        members = member_options(BackendOptions.of(ref))
         return any(is_set(one.options, SHARE_NAMES) for one in members)
 
     def wait_at_host(self) -> HostWait | None:

@@ -13,8 +13,7 @@ from dataclasses import field
 from functools import partial
 from typing import Any, Final
 
-from backends.contract.host import Backend, Cluster, Host
-from backends.contract.host_group import HostGroup
+from backends.contract.host import Backend, Cluster, Host, HostGroup
 from workbench.clock import elapsed_seconds
 from workbench.errors import BackendUnreachable, FabricError
 from workbench.store.db.rows import TargetRef

@@ -22,7 +22,7 @@ from workbench.store.db.rows import TargetRef
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
-    from backends.contract.host_group import HostGroup
+    from backends.contract.host import HostGroup
     from workbench.controller.runtime.connections import SharedConnection
 
 ANSWERED_WITHIN_SECONDS: Final = 300.0
@@ -145,7 +145,7 @@ class LoginSessions:
 
         try:
             with CREDENTIALS.prompting(login.ask):
-                options = BackendOptions(ref.backend, ref.type, ref.address, ref.options)
+                options = BackendOptions.of(ref)
                 backend = load_backend(options)
                 shared = SHARED.open(ref, backend)
             backend.discover(shared.opened)

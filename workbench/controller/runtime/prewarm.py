@@ -26,7 +26,7 @@ def _open(ref: TargetRef) -> None:
     from workbench.controller.runtime.connections import SHARED
 
     with contextlib.suppress(Exception):  # a plug-in's; the job's own launch meets it again and reports it
-        options = BackendOptions(ref.backend, ref.type, ref.address, ref.options)
+        options = BackendOptions.of(ref)
         SHARED.close_later(SHARED.open(ref, load_backend(options)))
 
 

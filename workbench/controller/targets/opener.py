@@ -108,7 +108,7 @@ class RegistryTarget:
         from runners.registry import load_runner
 
         self._kind = load_runner(ref.runner)
-        self._backend = load_backend(BackendOptions(ref.backend, ref.type, ref.address, ref.options))
+        self._backend = load_backend(BackendOptions.of(ref))
         self._shared = SHARED.open(ref, self._backend)
         self._opened = self._shared.opened
         self._sent = SentEntries()
@@ -185,7 +185,7 @@ class GroupTarget:
         self._kind = load_runner(ref.runner)
         self._home_uuid = home_uuid
         self._shared: dict[str, SharedConnection] = {}
-        members = member_options(BackendOptions(ref.backend, ref.type, ref.address, ref.options))
+        members = member_options(BackendOptions.of(ref))
         self._members = {options.name: options for options in members}
         self._backends: Mapping[str, Backend] = {one.name: load_backend(one) for one in members}
         self._standing = GroupStanding(self._members)

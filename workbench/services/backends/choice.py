@@ -302,7 +302,7 @@ def _part_at(row: JobRow, backend: str) -> JobRow | None:
     from backends.contract.host_group import learners_by_host, member_options
 
     target = row.target
-    members = member_options(BackendOptions(target.backend, target.type, target.address, target.options))
+    members = member_options(BackendOptions.of(target))
     for member, part in zip(members, learners_by_host(row.learners, len(members)), strict=True):
         if member.name == backend:
             return replace(row, learners=len(part))

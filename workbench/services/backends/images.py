@@ -55,8 +55,7 @@ def send_image(backend: str, image: str, notify: Callable[[str], None]) -> Trans
 
 
 def _engine(host: Any, backend: str) -> Any:  # a Host or a Cluster; an Engine
-    from backends.contract.host import Host
-    from backends.contract.host_group import HostGroup
+    from backends.contract.host import Host, HostGroup
     from runners.container.engine import engine_at
 
     if isinstance(host, HostGroup):

@@ -17,8 +17,7 @@ from workbench.services.backends.watch import BackendStatus, BackendWatch, KeptC
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
-    from backends.contract.host import BackendOptions, Cluster, Host
-    from backends.contract.host_group import HostGroup
+    from backends.contract.host import BackendOptions, Cluster, Host, HostGroup
     from workbench.documents.machines import QueuedEntry, QueueDocument
     from workbench.store.db.database import Store
     from workbench.store.queries.home_queue import WaitingJob
@@ -235,7 +234,7 @@ def queue_hosts(waiting: Sequence[WaitingJob]) -> dict[str, BackendOptions]:
 
     targets = {one.row.target.machine: one.row.target for one in reversed(waiting) if one.row.gpus}
     return {
-        machine: BackendOptions(target.backend, target.type, target.address, target.options)
+        machine: BackendOptions.of(target)
         for machine, target in sorted(targets.items())
         if target.type != "kubernetes"  # a cluster's queue is its own
     }

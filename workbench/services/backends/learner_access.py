@@ -68,7 +68,7 @@ def opened_runner(row: JobRow, home: Home) -> Iterator[Runner]:
     from workbench.services.backends.placement import open_backend
 
     target = row.target
-    options = BackendOptions(target.backend, target.type, target.address, target.options)
+    options = BackendOptions.of(target)
     with closing(open_backend(options).open()) as opened:
         runner: Runner = load_runner(target.runner)(opened, home_uuid=_carried_home(row, home))
         with closing(runner):

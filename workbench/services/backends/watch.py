@@ -14,8 +14,7 @@ from workbench.services.backends.placement import open_backend
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
-    from backends.contract.host import Backend, BackendOptions, Cluster, Finding, Host, Inventory
-    from backends.contract.host_group import HostGroup
+    from backends.contract.host import Backend, BackendOptions, Cluster, Finding, Host, HostGroup, Inventory
     from workbench.documents.machines import InventoryDocument
 
 

@@ -293,7 +293,7 @@ def _members_of(target: TargetRef) -> Sequence[BackendOptions]:
     from backends.contract.host import BackendOptions
     from backends.contract.host_group import member_options
 
-    return member_options(BackendOptions(target.backend, target.type, target.address, target.options))
+    return member_options(BackendOptions.of(target))
 
 
 def _backends_of(

@@ -323,7 +323,7 @@ def _request(
         code_file=str(snapshot_file(code.code_hash, home, scratch)) if code else "",
         recorded=submission.recorded,
     )
-    return request, BackendOptions(target.backend, target.type, target.address, target.options)
+    return request, BackendOptions.of(target)
 
 
 def _connected_plan(request: LaunchRequest, target: TargetRef, backend: Backend) -> LaunchPlan:
@@ -443,7 +443,7 @@ def host_parts(target: TargetRef, learners: int) -> str:
     from backends.contract.host import BackendOptions
     from backends.contract.host_group import learners_by_host, member_options
 
-    members = member_options(BackendOptions(target.backend, target.type, target.address, target.options))
+    members = member_options(BackendOptions.of(target))
     if len(members) < 2:
         return ""
     parts = zip(members, learners_by_host(learners, len(members)), strict=True)

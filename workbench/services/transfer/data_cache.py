@@ -111,7 +111,8 @@ def container_document(each: CachedContainer) -> DataDocument:
 
 
 def _read(options: BackendOptions, report: Report, *, named: bool = False) -> Iterator[DataCache]:
-    from backends.contract.host_group import HostGroup, member_options
+    from backends.contract.host import HostGroup
+    from backends.contract.host_group import member_options
 
     if len(members := member_options(options)) > 1:
         for member in members:

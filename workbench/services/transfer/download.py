@@ -290,7 +290,7 @@ def _first_learners(row: JobRow) -> list[int]:
     from backends.contract.host_group import learners_by_host, member_options
 
     target = row.target
-    hosts = member_options(BackendOptions(target.backend, target.type, target.address, target.options))
+    hosts = member_options(BackendOptions.of(target))
     return [numbers.start for numbers in learners_by_host(row.learners, len(hosts)) if numbers]
 
 

@@ -17,8 +17,7 @@ from workbench.store.db.rows import is_over
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
-    from backends.contract.host import BackendOptions, Cluster, Host
-    from backends.contract.host_group import HostGroup
+    from backends.contract.host import BackendOptions, Cluster, Host, HostGroup
     from runners.interface import LearnerRef, Runner
     from workbench.store.db.database import Store
 
