@@ -297,7 +297,7 @@ WAIT_FOR_A_STOP = (
         ("while not core.preempt.should_preempt(auto_ack=False): time.sleep(0.01)", "COMPLETED", 0),
         (
             "import os\n    answer = os.path.dirname(os.environ['FABRIC_STOP_FILE']) + '/stop-answer'\n"
-            "    while not os.path.exists(answer): time.sleep(0.01)",  # the signal came, which it outlives
+            "    while not os.path.getsize(answer): time.sleep(0.01)",  # the signal came, which it outlives
             "COMPLETED",
             0,
         ),
