@@ -181,13 +181,15 @@ def test_names_are_in_no_file_that_others_read_unless_they_are_shared(
     until(lambda: names() == ["shared-waits", None])
     (inventory,) = fabric.json("gpus", "--json", FABRIC_HOME=another)
 
+    leases = Path(fabric.variables["FABRIC_LEASES"])
     looks: list[bytes] = []
 
     def shows_what_is_shared() -> bool:
-        looks.append(b"".join(path.read_bytes() for path in Path(fabric.variables["FABRIC_LEASES"]).iterdir()))
+        looks.append(b"".join(path.read_bytes() for path in leases.iterdir()))
         return b"shared-waits" in looks[-1]
 
-    until(shows_what_is_shared)  # a renewed entry is another file of its name: a list of the folder can miss it
+    # An entry is renewed as another file of its name, which one list of the folder can miss.
+    until(shows_what_is_shared)
     assert b"canary" not in b"".join(looks)
     assert [slot["holder_name"] for slot in inventory["nodes"][0]["slots"]] == ["", "shared-runs"]
     assert "'s shared-waits" in fabric("queue", "--backend", "local", FABRIC_HOME=another).stdout
