@@ -78,8 +78,20 @@ class EngineStream:
             self._engine.ask("POST", f"exec/{self._id}/resize?h={rows}&w={columns}")
 
     def wait(self) -> int:
-        """Return its exit code, once it has ended."""
-        found: dict[str, Any] = self._engine.ask("GET", f"exec/{self._id}/json")
+        """Return its exit code, once it has ended.
+
+        Raises:
+            NotRunning: its container is gone, and the engine has forgotten how the command ended.
+        """
+        try:
+            found: dict[str, Any] = self._engine.ask("GET", f"exec/{self._id}/json")
+        except EngineRefused as error:
+            if error.status != NOT_FOUND:
+                raise RunnerError(f"How the command ended is not known: {error.message}") from error
+            raise NotRunning(
+                "The learner ended while the command ran; how that ended is not known.",
+                hint="See the job's state: fabric show JOB",
+            ) from error
         return int(found.get("ExitCode") or 0)
 
     def close(self) -> None:

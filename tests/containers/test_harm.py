@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from dataclasses import replace
 
@@ -9,11 +10,13 @@ import pytest
 
 from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
+from runners.container.engine import Engine
+from runners.container.exec import EngineStream
 from runners.container.runner import ContainerRunner
 from runners.interface import AttemptRef, LaunchRequest
 from tests.support.engine import MakeJob, own_home
 from tests.support.images import BUSYBOX, DEBIAN
-from workbench.errors import BackendUnreachable, ConfigError, FabricError, LaunchRefused
+from workbench.errors import BackendUnreachable, ConfigError, FabricError, LaunchRefused, NotRunning
 from workbench.paths import Home
 from workbench.spec import Framework
 
@@ -62,6 +65,21 @@ def test_the_shells_of_a_container_say_nothing_of_a_command_that_a_signal_ended(
 
     assert seen.stopped == "halt"
     assert job.output() == b"ready\n"
+
+
+def test_a_command_whose_container_is_gone_is_not_taken_for_a_bug(make_job: MakeJob) -> None:
+    job = make_job(FOREVER).launch()
+    job.until_printed(b"ready")
+    name = job.plan.learners[0].name
+    engine = Engine(LocalHost(), "/var/run/docker.sock")
+    with contextlib.closing(EngineStream(engine, name, ["sleep", "1000"], terminal=False)) as stream:
+        docker("rm", "-f", name)
+        while stream.read() is not None:
+            pass
+
+        with pytest.raises(NotRunning, match="ended while the command ran"):
+            stream.wait()
+    job.until_over()
 
 
 def test_a_container_that_waited_for_its_start_is_taken_or_replaced(make_job: MakeJob) -> None:

@@ -16,6 +16,7 @@ from tests.support.group_jobs import MEET
 from tests.support.images import USER
 from tests.support.sshd import Daemon
 from tests.support.waiting import until
+from workbench.errors import NotRunning
 from workbench.job import State
 from workbench.paths import Home
 
@@ -48,7 +49,9 @@ def test_containers_of_two_hosts_meet_and_are_reached_and_all_they_wrote_comes_h
     listed = fabric("files", job, "--learner", "2").stdout
     assert "by-1" in listed
     for learner in ("1", "2"):
-        fabric("exec", job, "--learner", learner, "--", "touch", "/job/end")
+        # The container may be gone before the engine is asked how the command ended.
+        ended = fabric("exec", job, "--learner", learner, "--", "touch", "/job/end", expect=None)
+        assert ended.returncode in (0, NotRunning.exit_code), ended.stderr
     fabric("wait", job)
 
     assert row(home, job).state is State.COMPLETED
