@@ -26,6 +26,7 @@ from workbench.learner.platform.engine_client import (
 ANSWER_SECONDS: Final = 60.0
 REMOVE_SECONDS: Final = 3.0
 REMOVE_TRIES: Final = 10
+REMOVE_AGAIN_SECONDS: Final = 0.2
 LOOK_SECONDS: Final = 3.0
 """How long to wait for the engine's notice that a container was removed, before the container is inspected."""
 REPAIRED: Final = 25
@@ -211,13 +212,14 @@ class Engine:
                     return
                 if error.status != CONFLICT:
                     raise RunnerError(f"The container {name} cannot be removed: {error.message}.") from error
-            # The engine reports that the container is being removed already.
-            if self.is_removed(name, REMOVE_SECONDS):
+            # The engine is removing it already. Docker answers in the same way where that failed, and keeps it as dead.
+            if self.is_removed(name, REMOVE_SECONDS) and self.inspect(name) is None:
                 return
+            time.sleep(REMOVE_AGAIN_SECONDS)
         raise RunnerError(f"The container {name} cannot be removed.", hint=f"docker rm -f {name}")
 
     def is_removed(self, name: str, seconds: float = ANSWER_SECONDS) -> bool:
-        """Wait until a container is removed; False if it exists after the timeout."""
+        """Wait until a container is removed, or the engine could not remove it; False after the timeout."""
         until = time.monotonic() + seconds
         while True:
             # An engine may never answer a wait that arrives at the moment of the removal: it is repeated.

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import socket
-import tempfile
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
@@ -21,6 +16,7 @@ from backends.local.host import LocalHost
 from backends.ssh.host_cache import choose_engine
 from runners.container.engine import Engine
 from runners.container.image_transfer import load
+from tests.support.engine import engine_that_answers
 from tests.support.waiting import patience
 from workbench.errors import BackendUnreachable, RunnerError
 from workbench.learner.host import probe
@@ -40,43 +36,6 @@ CUT_OFF = {
     "in a text": b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nO",
 }
 """Answers of engines that end the connection before the answer is whole."""
-
-
-@contextmanager
-def engine_that_answers(
-    answer: bytes | None, others: Mapping[bytes, bytes] = MappingProxyType({})
-) -> Iterator[str]:
-    """Serve one answer at a socket, or none: connections stay open; requests that name ``others`` get those."""
-    with tempfile.TemporaryDirectory(prefix="fab-") as folder, socket.socket(socket.AF_UNIX) as server:
-        path = f"{folder}/engine.sock"
-        server.bind(path)
-        server.listen()
-        kept: list[socket.socket] = []
-
-        def serve() -> None:
-            while True:
-                try:
-                    stream, _ = server.accept()
-                except OSError:
-                    return
-                kept.append(stream)
-                if answer is not None:
-                    request = stream.recv(65536).partition(b"\r\n")[0]
-                    named = (other for name, other in others.items() if name in request)
-                    # Who asked waits for a twentieth of a second only.
-                    with contextlib.suppress(BrokenPipeError):
-                        stream.sendall(next(named, answer))
-                    stream.close()
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        try:
-            yield path
-        finally:
-            server.shutdown(socket.SHUT_RDWR)
-            thread.join()
-            for stream in kept:
-                stream.close()
 
 
 @pytest.mark.parametrize(
@@ -237,3 +196,28 @@ def test_a_check_whose_answer_is_cut_off_waits_for_the_engine(
         pytest.raises(EngineHangs),
     ):
         check_engine(Endpoint(f"unix://{path}"), Home(tmp_path / "home"))
+
+
+REFUSED = b"HTTP/1.0 409 Conflict\r\nContent-Type: application/json\r\n\r\n"
+REMOVING = REFUSED + b'{"message": "removal of container learner-1 is already in progress"}'
+NOT_REMOVED = HEAD + b'\r\n{"StatusCode": 0, "Error": {"Message": "driver failed: device or resource busy"}}'
+REMOVED = HEAD + b'\r\n{"StatusCode": 0}'
+GONE = b'HTTP/1.0 404 Not Found\r\nContent-Type: application/json\r\n\r\n{"message": "No such container"}'
+
+
+def test_a_container_that_the_engine_could_not_remove_by_itself_is_removed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runners.container.engine.REMOVE_AGAIN_SECONDS", 0.0)
+    removals = [REMOVING, REMOVING, GONE]
+    others: dict[bytes, bytes | list[bytes]] = {
+        b"/_ping": PING,
+        b"/version": VERSION,
+        b"DELETE": removals,
+        b"/wait": [NOT_REMOVED, REMOVED],
+        b"/json": [HEAD + b'\r\n{"State": {"Status": "dead"}}', GONE],
+    }
+    with engine_that_answers(ERROR, others) as path, client_at(path, tmp_path) as engine:
+        engine.remove("learner-1")
+
+    assert removals == [GONE], "it was given up as dead"

@@ -127,7 +127,7 @@ def test_a_job_ends_with_an_engine_that_is_started_again_without_live_restore_an
             "the container ended with its engine",
         )
         assert reasons[1] is not None and "its engine" in reasons[1].text
-        assert engine.docker("ps", "-aq") == ""
+        assert engine.docker("ps", "-a", "--format", "{{.Names}} {{.Status}}") == ""
 
 
 def test_a_job_that_is_stopped_while_its_engine_is_gone_ends_all_the_same(

@@ -18,8 +18,14 @@ from runners.container.runner import ContainerRunner
 from runners.interface import HostRestarts, LaunchRequest
 from runners.shared.environment import secrets_stem
 from tests.runners.jobs import Jobs
+from tests.support.engine import engine_that_answers
 from workbench.learner.guard.container_command import command_of
-from workbench.learner.guard.next_attempt import FollowingAttempt, following_attempt, prepare_container
+from workbench.learner.guard.next_attempt import (
+    FollowingAttempt,
+    await_network_removal,
+    following_attempt,
+    prepare_container,
+)
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.journal.state import end_of_attempt, read_stop
 from workbench.learner.platform.errors import Failure
@@ -279,6 +285,36 @@ def network_of(request: LaunchRequest, names: list[str]) -> dict[str, Any] | Non
     return {"name": name, "labels": marks, "make": False, "peers": names[:-1]}
 
 
+PING = b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\nApi-Version: 1.41\r\nContent-Length: 2\r\n\r\nOK"
+ATTACHED = (
+    b"HTTP/1.0 403 Forbidden\r\nContent-Type: application/json\r\n\r\n"
+    b'{"message": "network learner-x-a1 has active endpoints"}'
+)
+REMOVED = b"HTTP/1.0 204 No Content\r\n\r\n"
+NO_SUCH = b'HTTP/1.0 404 Not Found\r\nContent-Type: application/json\r\n\r\n{"message": "no such network"}'
+
+
+@pytest.mark.parametrize("last", [REMOVED, NO_SUCH], ids=["removed", "was gone"])
+def test_the_network_of_an_attempt_is_removed_once_the_engine_knows_that_its_containers_have_ended(
+    last: bytes,
+) -> None:
+    answers = [ATTACHED, ATTACHED, last]
+    with engine_that_answers(
+        NO_SUCH, {b"/_ping": PING, b"DELETE /v1.40/networks/learner-x-a1": answers}
+    ) as path:
+        await_network_removal({"engine": path, "create": {"network": {"name": "learner-x-a1"}}})
+
+    assert answers == [last]
+
+
+def test_an_engine_that_keeps_a_network_holds_up_the_end_of_its_attempt_for_a_time_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("workbench.learner.guard.next_attempt._ENGINE_SECONDS", 0.3)
+    with engine_that_answers(ATTACHED, {b"/_ping": PING}) as path:
+        await_network_removal({"engine": path, "create": {"network": {"name": "learner-x-a1"}}})
+
+
 def container_acts(options: dict[str, Any]) -> list[str]:
     return ["setup", "command"] if "setup" in options else ["command"]
 
@@ -340,6 +376,9 @@ def test_the_next_container_is_the_planned_one(
     made = FollowingAttempt(folder, LaunchDocument({**first["launch"], "restarts": restarts}), {}).document()
 
     found = made.pop("restarts")["container"]
+    first_network, second_network = networks
+    if first_network and second_network:
+        second_network["earlier"] = first_network["name"]
     chosen: dict[str, Any] = {"slots": [], "secrets_file": None}
     assert made == {**second["launch"], **chosen}
     assert found == {
@@ -347,7 +386,7 @@ def test_the_next_container_is_the_planned_one(
             "name": names[1],
             "engine": "/run/docker.sock",
             "acts": acts,
-            "create": {"document": second["container"], "is_after": False, "network": networks[1]},
+            "create": {"document": second["container"], "is_after": False, "network": second_network},
         },
         "folders": [f"{after}/inside"],
         "pipes": [f"{after}/inside/exit.command"],

@@ -1,11 +1,17 @@
-"""The container engine of this machine, with the tests' images."""
+"""The container engine of this machine, with the tests' images, and one that answers as a test wants it."""
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import subprocess
+import tempfile
+import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
+from types import MappingProxyType
 
 import pytest
 
@@ -59,3 +65,45 @@ def engine(monkeypatch: pytest.MonkeyPatch, home: Home) -> Iterator[None]:
     yield
     if limits.exists():
         _limits.setdefault(FILE, limits.read_text())
+
+
+@contextmanager
+def engine_that_answers(
+    answer: bytes | None, others: Mapping[bytes, bytes | list[bytes]] = MappingProxyType({})
+) -> Iterator[str]:
+    """Serve one answer at a socket, or none: connections stay open; requests that name ``others`` get those.
+
+    Of a list each request takes the first answer, and all later ones the last.
+    """
+    with tempfile.TemporaryDirectory(prefix="fab-") as folder, socket.socket(socket.AF_UNIX) as server:
+        path = f"{folder}/engine.sock"
+        server.bind(path)
+        server.listen()
+        kept: list[socket.socket] = []
+
+        def serve() -> None:
+            while True:
+                try:
+                    stream, _ = server.accept()
+                except OSError:
+                    return
+                kept.append(stream)
+                if answer is not None:
+                    request = stream.recv(65536).partition(b"\r\n")[0]
+                    named = next((other for name, other in others.items() if name in request), answer)
+                    if isinstance(named, list):
+                        named = named.pop(0) if len(named) > 1 else named[0]
+                    # Who asked may wait for a twentieth of a second only.
+                    with contextlib.suppress(BrokenPipeError):
+                        stream.sendall(named)
+                    stream.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield path
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for stream in kept:
+                stream.close()

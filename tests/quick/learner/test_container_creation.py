@@ -19,6 +19,8 @@ class MemoryEngine:
     def __init__(self) -> None:
         self.containers: dict[str, dict[str, Any]] = {}
         self.networks: set[str] = set()
+        self.attached: set[str] = set()
+        """Those of them that containers use."""
         self.images: dict[str, str] = {}
         """Their ids by name."""
         self.has_addresses = True
@@ -40,8 +42,12 @@ class MemoryEngine:
             raise EngineRefused(404, "No such image")
         elif kind == "images":
             return {"Id": self.images[name]}
+        elif kind == "networks" and name in self.attached and method == "DELETE":
+            raise EngineRefused(403, "network has active endpoints")
         elif kind == "networks" and name not in self.networks:
             raise EngineRefused(404, "no such network")
+        elif kind == "networks" and method == "DELETE":
+            self.networks.remove(name)
         elif kind == "networks":
             return {"Name": name}
         elif kind == "containers":
@@ -141,6 +147,22 @@ def test_the_first_learner_makes_the_network_and_the_others_wait_for_it() -> Non
     creation.prepare_network(engine.ask, {**network, "make": False})
 
     assert [target for _, target, _ in engine.asked if "create" in target] == ["networks/create"]
+
+
+@pytest.mark.parametrize(
+    ("attached", "left"), [(set(), {"learner-x-a2"}), ({"learner-x-a1"}, {"learner-x-a1", "learner-x-a2"})]
+)
+def test_the_network_of_the_attempt_before_is_removed_unless_the_engine_keeps_it(
+    attached: set[str], left: set[str]
+) -> None:
+    engine = MemoryEngine()
+    engine.networks, engine.attached = {"learner-x-a1"}, attached
+    network = {"name": "learner-x-a2", "earlier": "learner-x-a1", "labels": {}, "make": True}
+
+    creation.prepare_network(engine.ask, network)
+    creation.prepare_network(engine.ask, network)
+
+    assert engine.networks == left
 
 
 def test_a_network_without_addresses_is_tried_again() -> None:

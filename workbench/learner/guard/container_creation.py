@@ -8,8 +8,9 @@ what the launch left in ``container.json`` under ``create``:
   that name, which is what it was to run in;
 * ``podman``: whether the engine is podman, whose own API alone can pass GPUs;
 * ``home``: the uuid of the home, which its label names;
-* ``network``: ``name`` and ``labels`` of the attempt's network, ``make``: whether this learner makes it, and ``peers``:
-  the containers that are to run before the command does, so that names resolve; null without one.
+* ``network``: ``name`` and ``labels`` of the attempt's network, ``make``: whether this learner makes it, ``earlier``:
+  the name of the last attempt's, where an agent has prepared this one, and ``peers``: the containers that are to run
+  before the command does, so that names resolve; null without one.
 """
 
 from __future__ import annotations
@@ -236,16 +237,30 @@ def create_network(ask: Ask, name: str, labels: Mapping[str, str]) -> None:
             raise
 
 
+def remove_network(ask: Ask, name: str) -> bool:
+    """Remove a network; return False while the engine keeps it, as where a container is attached."""
+    try:
+        ask("DELETE", "networks/%s" % name)
+    except EngineRefused as error:
+        return error.status == NOT_FOUND
+    return True
+
+
 def no_addresses(error: EngineRefused) -> bool:
     """Say whether a network was refused since all addresses are in use."""
     return "address pool" in error.message
 
 
 def prepare_network(ask: Ask, network: Mapping[str, Any]) -> None:
-    """Make the attempt's network, or see that the learner has that makes it: two at once might make two."""
+    """Make the attempt's network, or see that the learner has that makes it: two at once might make two.
+
+    That of the attempt before is removed: an agent that was killed at its end has left it.
+    """
     name = network["name"]
     try:
         if network["make"]:
+            if network.get("earlier"):
+                remove_network(ask, network["earlier"])
             create_network(ask, name, network["labels"])
         elif _found(ask, "networks/%s" % name) is None:
             raise NotYet("the network %s was not made by its first learner" % name, "S101", "")

@@ -13,16 +13,17 @@ import contextlib
 import json
 import os
 import sys
+import time
 
 from workbench.learner.guard.container_command import DOCUMENT, command_of
-from workbench.learner.guard.container_creation import LABEL_ATTEMPT
+from workbench.learner.guard.container_creation import LABEL_ATTEMPT, remove_network
 from workbench.learner.host.code_store import copy_code
 from workbench.learner.host.unpack import unpack
 from workbench.learner.journal import state
 from workbench.learner.journal.launch_document import read
 from workbench.learner.journal.output_search import is_free_of
 from workbench.learner.platform import system
-from workbench.learner.platform.engine_client import EngineRefused, ask
+from workbench.learner.platform.engine_client import ask
 from workbench.learner.platform.errors import Failure, of_os_error
 from workbench.learner.platform.files import make_folders, make_pipes, open_to_all, touch, write_files
 from workbench.learner.queue.allocation import CHOSEN
@@ -50,6 +51,8 @@ _OF_THIS_ATTEMPT = ("FABRIC_GUARD", state.LOCK_VARIABLE)
 
 _ENGINE_SECONDS = 5.0
 """How long an engine has to remove a network."""
+
+_NETWORK_AGAIN_SECONDS = 0.1
 
 _NAMED_BY_ATTEMPT = ("LEARNER_NAME_PREFIX", "MASTER_ADDR")
 """Variables of a command that hold the names of the attempt's learners."""
@@ -159,7 +162,7 @@ class FollowingAttempt:
         # From here on the waiter has it, or may have it: nothing that fails takes that back.
         self._pass_stop_on()
         if self._container is not None:
-            remove_network(self._container["config"])
+            await_network_removal(self._container["config"])
         return True
 
     def _requests(self) -> list[dict[str, Any]]:
@@ -412,6 +415,7 @@ class NextContainer:
         if "ExtraHosts" in host:
             host["ExtraHosts"] = [self._name(entry) for entry in planned["HostConfig"]["ExtraHosts"]]
         if network := config["create"]["network"]:
+            network["earlier"] = network["name"]
             network["name"] = self._name(network["name"])
             network["peers"] = [self._name(peer) for peer in network["peers"]]
             network["labels"] = {**network["labels"], LABEL_ATTEMPT: str(self._number)}
@@ -430,14 +434,27 @@ class NextContainer:
         return name + equals + self._variable(name, value)
 
 
-def remove_network(config: Mapping[str, Any]) -> None:
-    """Remove the network of an attempt whose containers have ended: an engine has addresses for some thirty.
+def await_network_removal(config: Mapping[str, Any]) -> None:
+    """Remove the network of an attempt whose agents are over: an engine has addresses for some thirty.
 
-    What the engine keeps of it, or does not answer to, the controller removes.
+    An engine keeps a network while a container is attached, and an agent is over once it has the exit code, a moment
+    before the engine knows of the end. What the engine keeps for longer, or does not answer to, the next attempt
+    removes, or the controller.
     """
-    if network := config["create"]["network"]:
-        with contextlib.suppress(OSError, EngineRefused):
-            ask(config["engine"], "DELETE", "networks/%s" % network["name"], timeout_seconds=_ENGINE_SECONDS)
+    network = config["create"]["network"]
+    if not network:
+        return
+    until = system.elapsed_seconds() + _ENGINE_SECONDS
+
+    def ask_in_time(method: str, target: str) -> Any:
+        left_seconds = max(_NETWORK_AGAIN_SECONDS, until - system.elapsed_seconds())
+        return ask(config["engine"], method, target, timeout_seconds=left_seconds)
+
+    with contextlib.suppress(OSError):
+        while not remove_network(ask_in_time, network["name"]):
+            if system.elapsed_seconds() + _NETWORK_AGAIN_SECONDS >= until:
+                return
+            time.sleep(_NETWORK_AGAIN_SECONDS)
 
 
 def prepare_container(container: Mapping[str, Any], folder: str) -> None:
