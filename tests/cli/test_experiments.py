@@ -107,8 +107,12 @@ def test_what_an_experiment_of_determined_says_of_itself_is_shown_and_its_trials
     assert (document["tags"], document["note"]) == (["good"], "a second look")
     shown = fabric("experiment", "describe", "squares").stdout
     assert "description  looks around\n" in shown and "project=cars" in shown and "a second look" in shown
-    trials = fabric.json("list", "--all", "--label", "project=cars", "--where", "tags:good", "--json")
-    assert [each["name"] for each in trials] == ["squares-2", "squares-1"]
+    trials = fabric.json("list", "--all", "--label", "project=cars", "--json")
+    assert [(each["name"], each["state"], each["tags"]) for each in trials] == [
+        ("squares-2", "COMPLETED", ["good"]),
+        ("squares-1", "COMPLETED", ["good"]),
+    ]
+    assert fabric.json("list", "--all", "--where", "tags:good", "--json") == trials
 
 
 def test_it_is_shown_how_far_a_search_has_come_and_which_rungs(fabric: Fabric, home: Home) -> None:
