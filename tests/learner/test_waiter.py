@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import json
@@ -36,8 +37,9 @@ from workbench.learner.host.operations import HostOperations
 from workbench.learner.journal import state
 from workbench.learner.platform import lease_holders, leases, process_table, processes, run, system
 from workbench.learner.platform.errors import Failure
+from workbench.learner.platform.inotify import IN_DELETE, IN_MOVED_TO, open_inotify
 from workbench.learner.queue import channel
-from workbench.learner.queue.entries import read_entries
+from workbench.learner.queue.entries import QueueEntry, read_entries
 from workbench.learner.waiter.waiter import main as waiter_main
 
 Homes = Callable[..., WaitingHome]
@@ -574,6 +576,93 @@ def test_a_job_that_waited_before_keeps_its_time_when_it_is_handed_over(
 
     (after,) = read_entries(os.environ["FABRIC_LEASES"])
     assert (after.job, after.since_us) == (job.id, before.since_us)
+
+
+def hand_over_by_another(home: WaitingHome) -> dict[str, Any]:
+    """Have a job wait by a connection, and another one hand it over, as jobs of two backends at one machine do.
+
+    Return it as the first connection is told that it was handed over.
+    """
+    job = home.job(gpus=2)
+    home.turns(waiting=[{"job": job.id, "gpus": 2, "each": 2, "priority": 50}])
+    other = HostOperations()
+    other.call("hand_over", home.arguments(job))
+    other.close()
+    assert job.waits
+    return {"job": job.id, "priority": 50, "position": 0.0, "tries": 0, "attempt": 1}
+
+
+def test_a_job_keeps_its_entry_and_its_time_when_another_connection_hands_it_over(
+    home: WaitingHome, busy: leases.Lease
+) -> None:
+    entry = hand_over_by_another(home)
+    (before,) = read_entries(os.environ["FABRIC_LEASES"])
+    (file,) = Path(os.environ["FABRIC_LEASES"]).glob("queue-*")
+    changes = open_inotify()
+    assert changes is not None
+    with contextlib.closing(changes):
+        changes.add(os.environ["FABRIC_LEASES"], IN_DELETE | IN_MOVED_TO)
+
+        home.turns(handed_over=[entry])
+        home.operations.close()
+
+        (after,) = read_entries(os.environ["FABRIC_LEASES"])  # which the waiter alone holds
+        assert (after.job, after.since_us) == (entry["job"], before.since_us)
+        found = {what for _, what, name in changes.read() if name == file.name}
+    assert found == {IN_MOVED_TO}, "it is renewed, and never away"
+
+
+def test_an_entry_stays_where_it_is_held_until_the_waiter_has_it(
+    home: WaitingHome, busy: leases.Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = hand_over_by_another(home)
+    ((before, file),) = entry_files()
+
+    def unanswered(*_: Any) -> Any:
+        raise Failure("timeout", "The waiter does not answer.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(channel, "ask", unanswered)
+        arguments = {"home": home.uuid, "waiting": [], "keep": [], "handed_over": [entry]}
+        assert home.operations.call("line_up", arguments)["missed"] == [entry["job"]]
+
+    assert entry_files() == [(before, file)]
+    assert home.operations.call("line_up", arguments)["missed"] == []
+    home.operations.close()
+    assert [(one.job, one.since_us) for one, _ in entry_files()] == [(entry["job"], before.since_us)]
+
+
+def test_an_older_waiter_finds_the_entry_as_it_was(
+    home: WaitingHome, busy: leases.Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = hand_over_by_another(home)
+    (before,) = read_entries(os.environ["FABRIC_LEASES"])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(channel, "ask", lambda *_: {"ok": True})
+        home.turns(handed_over=[entry])
+    home.ask(act="look")
+
+    until(lambda: read_entries(os.environ["FABRIC_LEASES"]) == [before], "the waiter to hold it")
+
+
+def test_the_entry_of_a_job_that_waits_nowhere_any_more_goes(home: WaitingHome, busy: leases.Lease) -> None:
+    entry = hand_over_by_another(home)
+    home.ask(act="withdraw", job=entry["job"], attempt=1)
+    assert len(entry_files()) == 1
+
+    home.turns(handed_over=[entry])
+
+    assert entry_files() == []
+
+
+def entry_files() -> list[tuple[QueueEntry, int]]:
+    """Return the entries in the host's queue, each with the number of its file."""
+    folder = Path(os.environ["FABRIC_LEASES"])
+    found = {one.job: one for one in read_entries(str(folder))}
+    return [
+        (found[json.loads(path.read_text())["job"]], path.stat().st_ino) for path in folder.glob("queue-*")
+    ]
 
 
 def test_a_priority_that_is_changed_changes_the_order(home: WaitingHome, busy: leases.Lease) -> None:

@@ -152,8 +152,9 @@ class HostOperations:
     ) -> Dict[str, Any]:
         """Have these jobs of a home wait in the host's queue; return the turns of all that do, and the machine.
 
-        Of jobs that were ``handed_over`` the home's waiter has the entries: it hears what has changed. Those that are
-        ``unchanged`` are as this connection sent them before; those that it did not send count as missed.
+        Of jobs that were ``handed_over`` the home's waiter has the entries: it hears what has changed, and gets those
+        that are still held here, since another connection handed their jobs over. Those that are ``unchanged`` are as
+        this connection sent them before; those that it did not send count as missed.
 
         Those in ``sparing`` preempt nobody, since another host keeps them from starting; ``has_room`` in the answer
         names those for which enough may be preempted. Those ``aside`` do not wait now, and keep their time for later.
@@ -173,7 +174,7 @@ class HostOperations:
             found["slots"],
             home,
             waiting,
-            keep,
+            [*keep, *there, *forgotten],  # what the waiter has not taken yet
             lambda job: job not in sparing,
             aside=aside,
             room=room,
@@ -184,14 +185,16 @@ class HostOperations:
     def _pass_changes(self, folder: str, home: str, handed_over: Sequence[Mapping[str, Any]]) -> List[str]:
         """Tell the home's waiter which jobs have another priority, position, weight or gates, or are to be tried again.
 
-        Return those whose change did not reach it: it is busy, or gone, which the states of its learners show.
+        It gets the entries of those that are held here. Return the jobs of which it was not told: it is busy, or gone,
+        which the states of its learners show.
         """
         missed: List[str] = []
         if not handed_over:
             return missed
         from workbench.learner.queue.channel import POKE_SECONDS, ask
 
-        shown = self._queue().facts(folder, home)
+        queue = self._queue()
+        shown = queue.facts(folder, home)
         for wanted in handed_over:
             job, attempt = str(wanted["job"]), wanted.get("attempt")
             facts = _changeable(wanted)
@@ -202,17 +205,23 @@ class HostOperations:
             known = {**sent, **shown.get(job, {})}
             if "weight" in sent:
                 known["weight"] = sent["weight"]  # a waiter of an older fabric takes it, and shows none
-            if all(name in known and known[name] == value for name, value in facts.items()):
+            entry = queue.descriptor(folder, home, job)
+            if entry is None and all(name in known and known[name] == value for name, value in facts.items()):
                 continue
             if missed:
                 missed.append(job)
                 continue
             try:
-                ask(home, {"act": "change", "job": job, "attempt": attempt, "facts": facts}, POKE_SECONDS)
+                change = {"act": "change", "job": job, "attempt": attempt, "facts": facts}
+                answer = ask(home, change, POKE_SECONDS, entry)
             except Failure:
                 missed.append(job)
                 continue
             self._changed[home, job] = (attempt, facts)
+            if answer.get("waits", True):  # one of an older fabric does not say it, and finds the file
+                queue.let_go(folder, home, job)
+            else:
+                queue.leave(folder, home, job)
         return missed
 
     def _hand_over(

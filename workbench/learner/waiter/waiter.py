@@ -189,8 +189,7 @@ class Waiter:
                 self._take(conversation, request)
                 answer: Dict[str, Any] = {"ok": True}
             elif act == "change":
-                self._change(request)
-                answer = {"ok": True}
+                answer = {"ok": True, "waits": self._change(conversation, request)}
             elif act == "withdraw":
                 self._withdraw(request)
                 answer = {"ok": True}
@@ -269,13 +268,11 @@ class Waiter:
         attempt.document = document if self._kept.are_wanted else None
         self._keep(attempt)
         self._read_gates_of(attempt)
+        self._adopt(attempt, take_entry())
         if not _is_in_line(attempt):
             self._leave_line(attempt)
         elif sum(map(_is_in_line, self._waiting.values())) <= WAITING_AT_ONCE:
-            line, entry = self._line(ticket.leases_folder), take_entry()
-            if entry is not None:
-                line.queue.adopt(line.folder, self._home, ticket.job, entry)
-            line.renew(attempt)
+            self._line(ticket.leases_folder).renew(attempt)
         self._is_changed = True
         if len(self._waiting) > 1:
             self._start.warm()
@@ -288,21 +285,30 @@ class Waiter:
                 "try_again", f"{held} learners wait at the host, and a process may not have more files open."
             )
 
-    def _change(self, request: Mapping[str, Any]) -> None:
-        """Change the facts of a job that waits; of one attempt, or of whichever waits."""
+    def _change(self, conversation: Conversation, request: Mapping[str, Any]) -> bool:
+        """Change the facts of a job that waits, of one attempt or of whichever waits; return whether it waits here.
+
+        Its entry in the host's queue comes with them where the client has held it until now.
+        """
         facts = request.get("facts") or {}
+        waits = False
         for (job, number), attempt in self._waiting.items():
-            if job == request.get("job") and request.get("attempt") in (None, number):
+            if job != request.get("job"):
+                continue
+            waits = True
+            self._adopt(attempt, conversation.take_descriptor())
+            if request.get("attempt") in (None, number):
                 attempt.ticket = attempt.ticket.changed(facts)
                 if attempt.document is not None:
                     attempt.document = {**attempt.document, **facts}
                     self._keep(attempt)
                 self._read_gates_of(attempt)
-                if _is_in_line(attempt):
-                    self._line(attempt.ticket.leases_folder).renew(attempt)
-                else:
-                    self._leave_line(attempt)
-                self._is_changed = True
+            if _is_in_line(attempt):
+                self._line(attempt.ticket.leases_folder).renew(attempt)
+            else:
+                self._leave_line(attempt)
+            self._is_changed = True
+        return waits
 
     def _withdraw(self, request: Mapping[str, Any]) -> None:
         """Start an attempt no more that waits: whoever removes it does not want it to begin meanwhile."""
@@ -536,6 +542,12 @@ class Waiter:
             self._kept.keep(attempt.document, attempt.secrets, attempt.number)
         except (Failure, OSError) as error:
             self._report(f"a restart would not leave {attempt.ticket.job} waiting: {_sentence(error)}")
+
+    def _adopt(self, attempt: WaitingAttempt, entry: Optional[int]) -> None:
+        """Hold an attempt's entry in the host's queue by the open file of who held it until now, if there is one."""
+        if entry is not None:
+            line = self._line(attempt.ticket.leases_folder)
+            line.queue.adopt(line.folder, self._home, attempt.ticket.job, entry)
 
     def _leave_line(self, attempt: WaitingAttempt) -> None:
         """Remove the entry of an attempt in the host's queue, if it has one."""
