@@ -168,6 +168,10 @@ def test_names_are_in_no_file_that_others_read_unless_they_are_shared(
     fabric("config", "set", "backends.local.share_names", "true")
     run(fabric, "shared-runs", "1", *hold)
     until_runs(fabric, "shared-runs")
+    until(
+        lambda: read_entries(str(leases)) == [],
+        "those that run to wait no more, whichever connection had them",
+    )
     run(fabric, "shared-waits", "2", "true")
     fabric("config", "unset", "backends.local.share_names")
     run(fabric, "canary-waits", "2", "true")

@@ -15,10 +15,10 @@ from tests.quick.controller.values import HOME, learner, lost, row, spec
 from workbench.clock import now_us
 from workbench.controller.decide.messages import CapacityMeasured
 from workbench.controller.decide.model import BackendTrouble, Operation
-from workbench.controller.decide.scheduler import LinedUpJob, QueueVerdict
-from workbench.controller.loop.context import ControllerContext
+from workbench.controller.decide.scheduler import Capacity, LinedUpJob, QueueVerdict
+from workbench.controller.loop.context import ControllerContext, target_key
 from workbench.controller.loop.job_state import TrackedJob
-from workbench.controller.loop.queue import HANDED_OVER_AT_ONCE, HOST_PATH, Gates, HostLine
+from workbench.controller.loop.queue import HANDED_OVER_AT_ONCE, HOST_PATH, Gates, HostLine, JobQueue
 from workbench.controller.targets.opener import LineUp, SentEntries, host_entry
 from workbench.errors import TryAgain
 from workbench.job import Intent, JobId, LearnerPhase, Reason, State
@@ -696,6 +696,45 @@ def test_a_host_is_asked_about_the_next_attempt_though_it_waits_as_the_one_befor
     asked_next = tracked.line_entry()
     assert line.due(LineUp((), handed_over=(asked_next,)), 0.0) == 0.0
     assert host_entry(asked_next, Home(Path("/home")))["attempt"] == 6
+
+
+def test_the_entry_of_a_job_goes_once_it_has_begun_whichever_connection_made_it() -> None:
+    """The connection that launches a job removes those entries alone that it holds itself."""
+    asked: list[LineUp] = []
+    worker = SimpleNamespace(key=target_key(BOX), measure=asked.append)
+    launched, halted = (job(name, of=spec(gpus=1)) for name in ("launched", "halted"))
+    jobs = {one.row.id: one for one in (launched, halted)}
+    context = SimpleNamespace(
+        jobs=jobs,
+        uuid=HOME,
+        store=None,
+        now=lambda: 0.0,
+        worker=lambda _: worker,
+        jobs_at=lambda _: [*jobs.values()],
+    )
+    queue = JobQueue(cast(ControllerContext, context))
+
+    def evaluate() -> LineUp | None:
+        """Evaluate the queue; return what the host was asked, which has answered."""
+        before = len(asked)
+        queue.evaluate()
+        if len(asked) == before:
+            return None
+        lined_up = frozenset(asked[-1].waiting) | asked[-1].kept
+        queue.measured(CapacityMeasured(worker.key, Capacity(8, 2), 2, "", lined_up=lined_up))
+        return asked[-1]
+
+    first = evaluate()
+    assert first is not None and {one.job for one in first.waiting} == set(jobs)
+    launched.row, launched.operation = replace(launched.row, state=State.PENDING), Operation.LAUNCH
+    del jobs[halted.row.id]
+    assert (then := evaluate()) is not None and (then.waiting, then.keep) == ((), ("launched",))
+    assert evaluate() is None, "it has its entry until it has its GPUs"
+
+    launched.operation, launched.statuses = Operation.NOTHING, {1: learner(1, LearnerPhase.SETUP)}
+
+    assert (last := evaluate()) is not None and (last.waiting, last.keep) == ((), ())
+    assert evaluate() is None
 
 
 def test_a_host_is_sent_only_what_is_new_of_those_that_it_starts() -> None:

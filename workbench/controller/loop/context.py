@@ -78,6 +78,10 @@ class ControllerContext:
             )
         return self.workers[key]
 
+    def workers_at(self, machine: str) -> list[BackendWorker]:
+        """List the workers of a machine's targets."""
+        return [worker for worker in self.workers.values() if worker.ref.machine == machine]
+
     def jobs_at(self, target: str) -> list[TrackedJob]:
         """List the open jobs at the target with this key."""
         return list(self.by_target.get(target, {}).values())

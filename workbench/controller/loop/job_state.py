@@ -353,7 +353,7 @@ class TrackedJob:
 
         Where some learner has begun the others follow it at once.
         """
-        if self._has_begun():
+        if self.has_begun:
             return None
         verdict = self.verdict
         if verdict is None:
@@ -365,12 +365,13 @@ class TrackedJob:
     @property
     def is_on_its_way(self) -> bool:
         """Whether a job that waits is just being given to its host, which puts it where it stands in the queue."""
-        if self.row.state not in PREPARING or self._has_begun():
+        if self.row.state not in PREPARING or self.has_begun:
             return False
         is_given = self.verdict is not None and self.verdict.hand_over
         return is_given or self.wait_at_host() is not None
 
-    def _has_begun(self) -> bool:
+    @property
+    def has_begun(self) -> bool:
         """Say whether some learner does not wait any more."""
         return any(not (one.waits or one.cut_off or never_began(one)) for one in self.statuses.values())
 

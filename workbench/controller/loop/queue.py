@@ -843,7 +843,7 @@ class JobQueue:
             return None
         if set(line_up.keep) >= {entry.job for entry in line.lined_up}:
             return None  # each has its GPUs soon, and its entry is gone
-        return self._measure(line.worker, line_up)
+        return self._measure(line.worker, replace(line_up, known=line.lined_up))
 
     def _measure(self, worker: BackendWorker, line_up: LineUp | None = None) -> float:
         now = self._context.now()
@@ -929,7 +929,7 @@ def _line_up(ready: Sequence[TrackedJob], running: Sequence[TrackedJob]) -> Line
     lined_up = list(filter(_has_line, ready))
     waiting = [one for one in lined_up if not one.is_handed_over][:WAITING_AT_ONCE]
     handed_over = [one for one in lined_up if one.is_handed_over]
-    launching = (one for one in running if one.spec.gpus and one.row.state in PREPARING)
+    launching = (one for one in running if one.spec.gpus and one.row.state in PREPARING and not one.has_begun)
     return LineUp(
         tuple(one.line_entry() for one in waiting),
         tuple(sorted(one.row.id for one in launching)),

@@ -70,7 +70,12 @@ class LineUp:
     handed_over: tuple[LinedUpJob, ...] = ()
     """Jobs that the host starts, with the position that each has now."""
     known: frozenset[LinedUpJob] = frozenset()
-    """What the host was sent before of those, by the same connection: it is not sent again."""
+    """What the host was sent before, by the same connection: of those that were handed over it is not sent again."""
+
+    @property
+    def kept(self) -> frozenset[LinedUpJob]:
+        """Those of which it has an entry as before, since they are being launched."""
+        return frozenset(one for one in self.known if one.job in self.keep)
 
 
 Opener = Callable[[TargetRef, str], OpenedTarget]
@@ -146,10 +151,8 @@ class RegistryTarget:
                 unchanged=unchanged,
             )
         missed = found["missed"]
-        return replace(
-            _answered(target, host, found, begun_us),
-            lined_up=frozenset(one for one in (*line.waiting, *line.handed_over) if one.job not in missed),
-        )
+        lined_up = frozenset(one for one in (*line.waiting, *line.handed_over) if one.job not in missed)
+        return replace(_answered(target, host, found, begun_us), lined_up=lined_up | line.kept)
 
     def in_use(self) -> str:
         """Describe what runs there: learners of all homes, and who holds slots or computes on them."""
@@ -245,7 +248,7 @@ class GroupTarget:
             raise
         return replace(
             combined(target, found, line.waiting),
-            lined_up=frozenset(line.waiting),
+            lined_up=frozenset(line.waiting) | line.kept,
             heeds_weights=all(one.heeds_weights for one in found.values()),
         )
 
