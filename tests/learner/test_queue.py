@@ -104,6 +104,21 @@ def test_two_processes_of_one_person_do_not_hold_the_same_entry(folder: str, hel
     assert [one.gpus for one in read_entries(folder)] == [2]
 
 
+def test_who_gave_an_entry_away_does_not_remove_that_of_who_took_it(folder: str, held: HeldEntries) -> None:
+    """It may not know that it was taken: the answer got lost."""
+    held.hold(folder, HOME, "a", {"gpus": 1})
+    descriptor = held.descriptor(folder, HOME, "a")
+    assert descriptor is not None
+    taker = HeldEntries()
+    taker.adopt(folder, HOME, "a", os.dup(descriptor))
+    taker.hold(folder, HOME, "a", {"gpus": 2})
+
+    held.keep_only(folder, HOME, set())
+
+    assert [(one.job, one.gpus) for one in read_entries(folder)] == [("a", 2)]
+    taker.close()
+
+
 def test_an_entry_that_is_renewed_is_never_missed(folder: str, held: HeldEntries) -> None:
     held.hold(folder, HOME, "job-1", {"gpus": 2})
     (before,) = read_entries(folder)

@@ -8,7 +8,9 @@ import fcntl
 import json
 import os
 import random
+import select
 import signal
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -651,9 +653,29 @@ def test_the_entry_of_a_job_that_waits_nowhere_any_more_goes(home: WaitingHome, 
     home.ask(act="withdraw", job=entry["job"], attempt=1)
     assert len(entry_files()) == 1
 
-    home.turns(handed_over=[entry])
+    arguments = {"home": home.uuid, "waiting": [], "keep": [], "handed_over": [entry]}
+    assert home.operations.call("line_up", arguments)["missed"] == []
 
     assert entry_files() == []
+
+
+def test_an_answer_counts_that_comes_before_its_client_goes_on(
+    home: WaitingHome, busy: leases.Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = hand_over_by_another(home)
+    sendmsg = socket.socket.sendmsg
+
+    def send_slowly(stream: socket.socket, *message: Any) -> int:
+        sent = sendmsg(stream, *message)
+        poll = select.poll()
+        poll.register(stream, 0)
+        until(lambda: poll.poll(0), "the waiter to answer and close")
+        return sent
+
+    with monkeypatch.context() as patched:
+        patched.setattr(socket.socket, "sendmsg", send_slowly)
+        arguments = {"home": home.uuid, "waiting": [], "keep": [], "handed_over": [entry]}
+        assert home.operations.call("line_up", arguments)["missed"] == []
 
 
 def entry_files() -> list[tuple[QueueEntry, int]]:

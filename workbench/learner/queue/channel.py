@@ -346,7 +346,8 @@ def _send(stream: socket.socket, data: bytes, descriptor: Optional[int]) -> None
     if descriptor is not None:
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, _INT.pack(descriptor))
         sent = stream.sendmsg([data], [rights])
-    stream.sendall(data[sent:])
+    if sent < len(data):  # else who was sent all may have answered and closed, and no bytes fail there, too
+        stream.sendall(data[sent:])
 
 
 def _received(stream: socket.socket) -> bytes:

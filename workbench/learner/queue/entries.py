@@ -138,12 +138,14 @@ class HeldEntries:
     def release(self, folder: str, home: str, job: str) -> None:
         """Remove an entry that is held; any other stays as it is."""
         name = os.path.join(folder, file_name(home, job))
-        descriptor = self._held.pop((folder, name), None)
+        if (folder, name) in self._held:
+            self._remove(folder, name)
+
+    def _remove(self, folder: str, name: str) -> None:
+        descriptor = self._held.pop((folder, name))
         self._written.pop((folder, name), None)
-        if descriptor is None:
-            return
         with contextlib.suppress(OSError):  # it does not count any more once it is closed
-            if os.fstat(descriptor).st_nlink:
+            if os.fstat(descriptor).st_nlink:  # else another process has it now, or it is gone
                 os.unlink(name)
         os.close(descriptor)
 
@@ -177,11 +179,7 @@ class HeldEntries:
         mine = os.path.join(folder, _stem(home))
         for held_in, name in list(self._held):
             if held_in == folder and name.startswith(mine) and name not in names:
-                descriptor = self._held.pop((held_in, name))
-                self._written.pop((held_in, name), None)
-                with contextlib.suppress(OSError):
-                    os.unlink(name)
-                os.close(descriptor)
+                self._remove(held_in, name)
 
     def close(self) -> None:
         """Let go of all. The files stay: whoever goes on for these jobs finds since when they wait."""
