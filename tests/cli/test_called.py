@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 from tests.cli.called import forked_fabric
 from tests.support.command import Fabric
+from tests.support.forked import CONTROLLER, Controllers
 from tests.support.waiting import ended, patience
+
+NUMBER: Final = struct.Struct("=i")
+"""The number of a forked process, and its exit code."""
 
 
 @pytest.fixture
@@ -69,3 +76,16 @@ def test_with_another_locale_it_is_the_program_itself(fabric: Fabric, called: di
 
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.startswith("fabric ")
+
+
+def test_a_process_with_the_number_of_a_controller_that_nobody_waited_for_ends_as_itself() -> None:
+    child = subprocess.Popen(["true"])
+
+    def ask(_: dict[str, Any], line: int) -> None:
+        os.write(line, NUMBER.pack(child.pid) + NUMBER.pack(-signal.SIGKILL))
+
+    controllers = Controllers(ask, lambda _: True)
+    argv = [sys.executable, "-P", f"/{CONTROLLER}"]
+    assert controllers.spawn(sys.executable, argv, {}, file_actions=[]) == child.pid
+    assert controllers.wait(child.pid, 0) == (child.pid, 0)
+    child.returncode = 0  # it was waited for

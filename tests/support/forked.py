@@ -577,6 +577,10 @@ class Controllers:
         """Wait for a process as ``os.waitpid`` does; of two threads that wait for one, one finds that it is gone."""
         with self._lock:
             line = self._lines.get(pid)
+            if line is not None and _is_own_child(pid):
+                # Nobody waited for the controller of this number, which has ended since: numbers are used again.
+                os.close(self._lines.pop(pid))
+                line = None
             if line is not None:
                 os.set_blocking(line, not options & os.WNOHANG)
                 try:
@@ -586,6 +590,15 @@ class Controllers:
                 os.close(self._lines.pop(pid))
                 return pid, code << 8 if code >= 0 else -code
         return self._wait(pid, options)
+
+
+def _is_own_child(pid: int) -> bool:
+    """Say whether a process that nobody has waited for is this process's own child."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _be_controller(request: dict[str, Any]) -> NoReturn:
