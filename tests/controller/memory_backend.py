@@ -142,7 +142,7 @@ class _OpenMemory:
         found = self._backend
         found.on_measure()
         free = found.slots if found.free_slots is None else found.free_slots
-        lined_up = frozenset(() if line is None else line.waiting)
+        lined_up = None if line is None else frozenset(line.waiting) | line.kept
         capacity = Capacity(found.cpus, found.slots)
         return CapacityMeasured(backend, capacity, free, "GPU 0 by somebody else", lined_up=lined_up)
 

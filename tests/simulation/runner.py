@@ -138,7 +138,7 @@ class OpenedSimulation:
     def measure(self, target: str, line: LineUp | None = None) -> CapacityMeasured:
         connection, there = self._connection, self._connection.target
         connection.call("measure")
-        lined_up = frozenset(() if line is None else (*line.waiting, *line.handed_over))
+        lined_up = None if line is None else frozenset((*line.waiting, *line.handed_over)) | line.kept
         for entry in () if line is None else line.handed_over:
             if entry.gates is not None:
                 there.gates[entry.job] = entry.gates

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from runners.interface import AttemptRef, HostGates, HostWait, Predecessor, SweepLimit
+from runners.interface import AttemptRef, HostGates, HostWait, LearnerRef, Predecessor, SweepLimit
 from tests.quick.controller.values import HOME, learner, lost, row, spec
 from workbench.clock import now_us
-from workbench.controller.decide.messages import CapacityMeasured
+from workbench.controller.decide.messages import CapacityMeasured, Observed
 from workbench.controller.decide.model import BackendTrouble, Operation
 from workbench.controller.decide.scheduler import Capacity, LinedUpJob, QueueVerdict
-from workbench.controller.loop.context import ControllerContext, target_key
+from workbench.controller.loop.context import AwaitedProbe, ControllerContext, target_key
+from workbench.controller.loop.event_handler import EventHandler
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.loop.queue import HANDED_OVER_AT_ONCE, HOST_PATH, Gates, HostLine, JobQueue
 from workbench.controller.targets.opener import LineUp, SentEntries, host_entry
@@ -29,6 +31,8 @@ from workbench.store.queries.home_queue import QueuePosition
 from workbench.time_expressions import local_iso
 
 BOX = TargetRef("gpubox", "ssh", "process", "gpubox")
+BY_ANOTHER = replace(BOX, backend="again", options={"share_names": True})
+"""The same machine by another connection."""
 LATER_US = 4_000_000_000_000_000
 LATER = local_iso(LATER_US)
 
@@ -698,43 +702,121 @@ def test_a_host_is_asked_about_the_next_attempt_though_it_waits_as_the_one_befor
     assert host_entry(asked_next, Home(Path("/home")))["attempt"] == 6
 
 
+class HostAsked:
+    """The queue of jobs at one host, which answers at once what it is asked; by one connection, of several perhaps."""
+
+    def __init__(self, *jobs: TrackedJob) -> None:
+        self.jobs = {one.row.id: one for one in jobs}
+        self.asked: list[LineUp] = []
+        self.free = 2
+        self._worker = SimpleNamespace(key=target_key(BOX), measure=self.asked.append)
+        context = SimpleNamespace(
+            jobs=self.jobs,
+            uuid=HOME,
+            store=None,
+            now=lambda: 0.0,
+            worker=lambda _: self._worker,
+            jobs_at=lambda key: [one for one in self.jobs.values() if target_key(one.row.target) == key],
+        )
+        self._queue = JobQueue(cast(ControllerContext, context))
+
+    def evaluate(self) -> LineUp | None:
+        """Evaluate the queue; return what the host was asked, which has answered."""
+        before = len(self.asked)
+        self._queue.evaluate()
+        if len(self.asked) == before:
+            return None
+        asked = self.asked[-1]
+        lined_up = frozenset((*asked.waiting, *asked.handed_over)) | asked.kept
+        self._queue.measured(
+            CapacityMeasured(self._worker.key, Capacity(8, 2), self.free, "", lined_up=lined_up)
+        )
+        return asked
+
+
 def test_the_entry_of_a_job_goes_once_it_has_begun_whichever_connection_made_it() -> None:
     """The connection that launches a job removes those entries alone that it holds itself."""
-    asked: list[LineUp] = []
-    worker = SimpleNamespace(key=target_key(BOX), measure=asked.append)
     launched, halted = (job(name, of=spec(gpus=1)) for name in ("launched", "halted"))
-    jobs = {one.row.id: one for one in (launched, halted)}
-    context = SimpleNamespace(
-        jobs=jobs,
-        uuid=HOME,
-        store=None,
-        now=lambda: 0.0,
-        worker=lambda _: worker,
-        jobs_at=lambda _: [*jobs.values()],
-    )
-    queue = JobQueue(cast(ControllerContext, context))
+    host = HostAsked(launched, halted)
 
-    def evaluate() -> LineUp | None:
-        """Evaluate the queue; return what the host was asked, which has answered."""
-        before = len(asked)
-        queue.evaluate()
-        if len(asked) == before:
-            return None
-        lined_up = frozenset(asked[-1].waiting) | asked[-1].kept
-        queue.measured(CapacityMeasured(worker.key, Capacity(8, 2), 2, "", lined_up=lined_up))
-        return asked[-1]
-
-    first = evaluate()
-    assert first is not None and {one.job for one in first.waiting} == set(jobs)
+    first = host.evaluate()
+    assert first is not None and {one.job for one in first.waiting} == {"launched", "halted"}
     launched.row, launched.operation = replace(launched.row, state=State.PENDING), Operation.LAUNCH
-    del jobs[halted.row.id]
-    assert (then := evaluate()) is not None and (then.waiting, then.keep) == ((), ("launched",))
-    assert evaluate() is None, "it has its entry until it has its GPUs"
+    del host.jobs[halted.row.id]
+    assert (then := host.evaluate()) is not None and (then.waiting, then.keep) == ((), ("launched",))
+    assert host.evaluate() is None, "it has its entry until it has its GPUs"
 
     launched.operation, launched.statuses = Operation.NOTHING, {1: learner(1, LearnerPhase.SETUP)}
 
-    assert (last := evaluate()) is not None and (last.waiting, last.keep) == ((), ())
-    assert evaluate() is None
+    assert (last := host.evaluate()) is not None and (last.waiting, last.keep) == ((), ())
+    assert host.evaluate() is None
+
+
+@pytest.mark.parametrize(("others", "expected"), [([BY_ANOTHER], True), ([], False)], ids=["two", "one"])
+@pytest.mark.parametrize("is_probed", [False, True], ids=["observed", "probed"])
+def test_the_queue_is_judged_again_once_a_job_has_begun_whose_entry_another_connection_may_have(
+    others: list[TargetRef], expected: bool, is_probed: bool
+) -> None:
+    launched = job("launched", State.DOWNLOADING, of=spec(gpus=1))
+    workers = {target_key(ref): SimpleNamespace(ref=ref, home_uuid=HOME) for ref in (BOX, *others)}
+    probe = AwaitedProbe(serial=1, attempt=launched.row.attempt)
+    context = SimpleNamespace(
+        jobs={"launched": launched},
+        workers=workers,
+        jobs_at=lambda _: [launched],
+        probes={"launched": probe} if is_probed else {},
+        queue_stale=False,
+        watch=lambda _: None,
+    )
+    context.leaves_entry = partial(ControllerContext.leaves_entry, cast(ControllerContext, context))
+    handler = EventHandler(cast(ControllerContext, context), cast(Any, None))
+
+    status = replace(learner(1, LearnerPhase.SETUP), ref=LearnerRef(HOME, "launched", 1, 1))
+    handler.take(Observed(target_key(BOX), (launched.attempt,), (status,), whole=True, serial=1))
+    assert context.queue_stale is expected
+
+    context.queue_stale = False
+    later = replace(status, phase=LearnerPhase.RUNNING)
+    handler.take(Observed(target_key(BOX), (launched.attempt,), (later,), whole=True, serial=2))
+    assert not context.queue_stale, "its entry is gone"
+
+
+def test_a_host_is_asked_once_it_starts_a_job_whose_entry_another_connection_has() -> None:
+    """So the entry goes to its waiter, which cannot change it before."""
+    given, other = (job(name, of=spec(gpus=1)) for name in ("given", "other"))
+    host = HostAsked(given, other)
+    host.evaluate()
+    given.row, given.operation = replace(given.row, state=State.PENDING), Operation.LAUNCH
+    del host.jobs[other.row.id]
+    host.evaluate()
+
+    given.row, given.operation = replace(given.row, state=State.QUEUED), Operation.NOTHING
+    given.is_handed_over = True
+
+    asked = host.evaluate()
+    assert asked is not None and [one.job for one in asked.handed_over] == ["given"]
+    assert host.evaluate() is None
+
+
+def test_an_answer_by_one_connection_is_heeded_by_jobs_of_another_one_to_the_same_host() -> None:
+    mine, second = (job(name, of=spec(gpus=2)) for name in ("mine", "second"))
+    second.row = replace(second.row, target=BY_ANOTHER)
+    assert target_key(BY_ANOTHER) != target_key(BOX) and BY_ANOTHER.machine == BOX.machine
+    second.busy, second.busy_until = "waits for 2 GPUs", 0.0
+
+    HostAsked(mine, second).evaluate()
+
+    assert second.busy == ""
+
+
+def test_who_waits_at_a_host_does_so_on_when_its_capacity_alone_was_asked_for() -> None:
+    line = HostLine(cast(Any, None))
+    entry = LinedUpJob("a", gpus=1, each=1, priority=50)
+    line.answered(CapacityMeasured("box", None, 0, "", lined_up=frozenset([entry])), 0.0)
+
+    line.answered(CapacityMeasured("box", None, 0, ""), 0.0)
+
+    assert line.lined_up == {entry}
 
 
 def test_a_host_is_sent_only_what_is_new_of_those_that_it_starts() -> None:

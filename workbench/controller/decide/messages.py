@@ -117,8 +117,8 @@ class CapacityMeasured:
     """A description of who holds its slots."""
     turns: Mapping[str, HostTurn] = field(default_factory=dict)
     """What the host's queue says of the jobs of this home that wait there, by their ids."""
-    lined_up: frozenset[LinedUpJob] = frozenset()
-    """Who was asked to wait there."""
+    lined_up: frozenset[LinedUpJob] | None = None
+    """Who was asked to wait there; None where nobody was, and who waits there does so on."""
     heeds_weights: bool = False
     """Whether weights count by the host's policy."""
 

@@ -88,6 +88,8 @@ class LinedUpJob:
     """What holds one back that was handed over; None for one that never had gates."""
     attempt: int = 1
     """Its next attempt is another one, though all else of it is as before: its host has not been asked about that."""
+    is_handed_over: bool = False
+    """Whether its host starts it, whose waiter then has its entry."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,18 +186,13 @@ class ActionExecutor:
         self._refresh(tracked)
         # From now on it is known when one with a limit lets go of what others wait for.
         has_known_end = state is State.PROCESSING and tracked.spec.max_runtime_seconds is not None
-        context.queue_stale |= state is State.QUEUED or has_known_end or self._leaves_entry(tracked)
+        context.queue_stale |= state is State.QUEUED or has_known_end
         if state is State.PROCESSING and row.trial:
             context.has_ended_jobs = True  # its search may have held another trial until it has begun
         if state is State.STORING or was_handed_over or tracked.is_handed_over or was_on_its_way:
             # Its slots are free now, or the others moved up, or what was asked of it meanwhile can be answered.
             context.jobs_changed()
         context.watch(tracked)
-
-    def _leaves_entry(self, tracked: TrackedJob) -> bool:
-        """Say whether a job that has begun may have an entry in its host's queue by another connection than its own."""
-        here = tracked.row.target.machine
-        return tracked.has_begun and tracked.spec.gpus > 0 and len(self._context.workers_at(here)) > 1
 
     def _finish(self, tracked: TrackedJob, finish: Finish) -> None:
         context, row, outcome, restart = self._context, tracked.row, finish.outcome, finish.restart

@@ -78,9 +78,12 @@ class ControllerContext:
             )
         return self.workers[key]
 
-    def workers_at(self, machine: str) -> list[BackendWorker]:
-        """List the workers of a machine's targets."""
-        return [worker for worker in self.workers.values() if worker.ref.machine == machine]
+    def leaves_entry(self, job: TrackedJob) -> bool:
+        """Say whether a job that has begun may have an entry in its host's queue by another connection than its own."""
+        if not (job.spec.gpus and job.has_begun):
+            return False
+        here = job.row.target.machine
+        return sum(worker.ref.machine == here for worker in self.workers.values()) > 1
 
     def jobs_at(self, target: str) -> list[TrackedJob]:
         """List the open jobs at the target with this key."""

@@ -237,13 +237,17 @@ class EventHandler:
                 touched.add(tracked.row.id)
             elif tracked.attempt in observed and tracked.is_launched:
                 news = shown.get((tracked.row.id, tracked.row.attempt), [])
+                had_begun = tracked.has_begun
                 if tracked.observed(news, whole=event.whole):
                     touched.add(tracked.row.id)
+                    context.queue_stale |= not had_begun and context.leaves_entry(tracked)
         return touched
 
     def _probed(self, tracked: TrackedJob, probe: AwaitedProbe, shown: list[LearnerStatus]) -> None:
         if probe.attempt == tracked.row.attempt:
+            had_begun = tracked.has_begun
             tracked.probed(shown, stopped=probe.stopped)
+            self._context.queue_stale |= not had_begun and self._context.leaves_entry(tracked)
         elif probe.attempt == tracked.row.attempt - 1:
             tracked.probed_previous(shown, self._context.now())
         self._context.watch(tracked)

@@ -321,7 +321,8 @@ class TrackedJob:
     def line_entry(self) -> LinedUpJob:
         """Return the job as it waits for GPUs in its host's queue; the same object as before where nothing changed."""
         gates = self.gates if self.is_handed_over and self.has_gates else None
-        made_of = (self.row.id, self.spec, self.position, self.tries, gates, self.row.attempt)
+        is_handed_over = self.is_handed_over
+        made_of = (self.row.id, self.spec, self.position, self.tries, gates, self.row.attempt, is_handed_over)
         if not _are_same(made_of, self.made_entry):
             spec = self.spec
             entry = LinedUpJob(
@@ -338,6 +339,7 @@ class TrackedJob:
                 weight=spec.weight,
                 gates=gates,
                 attempt=self.row.attempt,
+                is_handed_over=is_handed_over,
             )
             self.made_entry = (*made_of, entry)
         return cast(LinedUpJob, self.made_entry[-1])

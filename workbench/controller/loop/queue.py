@@ -575,7 +575,9 @@ class HostLine:
     """When the queue is read again, though nothing has changed here."""
 
     def answered(self, found: CapacityMeasured, now: float) -> None:
-        """Take over what the host said."""
+        """Take over what the host said of those whom it was asked about."""
+        if found.lined_up is None:
+            return
         self.lined_up, self.turns = found.lined_up, found.turns
         # Who holds GPUs out of turn changes no more often than other holders do.
         is_shared = any(
@@ -641,10 +643,16 @@ class JobQueue:
         """Take over a measured capacity. Slots that others held may be free now."""
         context = self._context
         self._measure_requested.pop(found.target, None)
+        machines = {machine for machine, line in self._lines.items() if line.worker.key == found.target}
         for tracked in context.jobs_at(found.target):
             tracked.answered_again()
-            self._refusing.discard(tracked.row.target.machine)
-            self._measured[tracked.row.target.machine] = found
+            machines.add(tracked.row.target.machine)
+        self._refusing -= machines
+        self._measured.update(dict.fromkeys(machines, found))
+        # The machine's jobs by other connections too: one alone is asked.
+        for tracked in context.jobs.values():
+            if tracked.row.target.machine not in machines:
+                continue
             turn = found.turns.get(tracked.row.id)
             if turn is not None and turn.start:
                 tracked.busy, tracked.busy_until = "", None

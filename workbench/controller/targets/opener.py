@@ -482,7 +482,8 @@ def _by_clock_of(host: Host, entry: LinedUpJob) -> LinedUpJob:
 
 def host_entry(entry: LinedUpJob, home: Home | None = None) -> dict[str, Any]:
     """Return a job as its host's queue has it; with a home also its attempt and gates, for who starts it there."""
-    facts = {name: value for name, value in asdict(entry).items() if name not in ("gates", "attempt")}
+    own = ("gates", "attempt", "is_handed_over")
+    facts = {name: value for name, value in asdict(entry).items() if name not in own}
     if home is None:
         return facts
     gates = {} if entry.gates is None else entry.gates.to_json(home)

@@ -214,7 +214,7 @@ class HostOperations:
             try:
                 change = {"act": "change", "job": job, "attempt": attempt, "facts": facts}
                 answer = ask(home, change, POKE_SECONDS, entry)
-            except Failure:
+            except (Failure, OSError):  # a launch by this connection may have let go of the entry just now
                 missed.append(job)
                 continue
             self._changed[home, job] = (attempt, facts)

@@ -290,25 +290,26 @@ class Waiter:
 
         Its entry in the host's queue comes with them where the client has held it until now.
         """
-        facts = request.get("facts") or {}
-        waits = False
-        for (job, number), attempt in self._waiting.items():
-            if job != request.get("job"):
-                continue
-            waits = True
-            self._adopt(attempt, conversation.take_descriptor())
-            if request.get("attempt") in (None, number):
-                attempt.ticket = attempt.ticket.changed(facts)
-                if attempt.document is not None:
-                    attempt.document = {**attempt.document, **facts}
-                    self._keep(attempt)
-                self._read_gates_of(attempt)
+        facts, number = request.get("facts") or {}, request.get("attempt")
+        attempts = [attempt for (job, _), attempt in self._waiting.items() if job == request.get("job")]
+        if not attempts:
+            return False
+        meant = [attempt for attempt in attempts if number in (None, attempt.ticket.attempt)]
+        self._adopt((meant or attempts)[0], conversation.take_descriptor())
+        for attempt in meant:
+            attempt.ticket = attempt.ticket.changed(facts)
+            if attempt.document is not None:
+                attempt.document = {**attempt.document, **facts}
+                self._keep(attempt)
+            self._read_gates_of(attempt)
+        # The entry is the job's: what it says is of the attempt that was meant.
+        for attempt in meant or attempts:
             if _is_in_line(attempt):
                 self._line(attempt.ticket.leases_folder).renew(attempt)
             else:
                 self._leave_line(attempt)
-            self._is_changed = True
-        return waits
+        self._is_changed = True
+        return True
 
     def _withdraw(self, request: Mapping[str, Any]) -> None:
         """Start an attempt no more that waits: whoever removes it does not want it to begin meanwhile."""
