@@ -271,7 +271,9 @@ class JobsScreen(JobActions):
         self.fabric.memory.put("filter", self.filter_text)
         self.fabric.memory.put("problems", self.problems_only)
         self.table.narrowed_by = self.filter_text or ("problems" if self.problems_only else "")
-        self.table.read(replace(listing, where=where), keep=len(where.terms) < len(listing.where.terms))
+        # What is entered was read as it was typed: read again, it would take the cursor back to the top.
+        if where != listing.where or self.table.window is None:
+            self.table.read(replace(listing, where=where), keep=len(where.terms) < len(listing.where.terms))
         return True
 
     def action_runs_filter(self) -> None:

@@ -121,6 +121,24 @@ async def test_a_range_whose_first_job_has_left_the_list_marks_nothing_and_says_
 
 
 @journey
+async def test_a_filter_that_is_entered_as_it_was_typed_leaves_the_cursor_where_it_went_meanwhile(
+    five: Home,
+) -> None:
+    async with opened(five, (120, 40)) as shown:
+        await shown.until_shown("job-5")
+        await shown.press("slash")
+        await shown.type("!job-5")
+        await shown.press("enter")
+        await shown.until(lambda: listed(shown) == 4)
+        await shown.press("G", "slash", "enter")
+        with Store.open(five) as store:
+            seeding.add_job(store, 6, "job-6")
+        await shown.until_shown("job-6")  # what was asked before has been answered
+
+        assert under_cursor(shown) == "job-1"
+
+
+@journey
 async def test_without_a_marked_job_the_one_under_the_cursor_is_marked(five: Home) -> None:
     async with opened(five) as shown:
         await shown.until_shown("job-5")
