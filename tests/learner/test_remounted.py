@@ -29,6 +29,31 @@ COUNT = (
     'echo "$n" > "$STAY/count"; exit 3'
 )
 
+HOLDS = """
+import os
+from workbench.learner.guard import guard
+follow = guard.Guard._follow_mount
+def held(self):
+    has_followed = follow(self)
+    if os.path.exists({STAY} + "/hold"):
+        os.mkdir({STAY} + "/held")
+        open({STAY} + "/release").close()
+    return has_followed
+guard.Guard._follow_mount = held
+"""
+"""Lines of Python that hold a guard, where there is a file ``hold``, once it has seen that its mount has not ended."""
+
+DOWNLOADS = """
+import os
+from workbench.learner.stores.download import DataDownload
+def fetch(self):
+    os.mkdir({STAY} + "/held")
+    open({STAY} + "/release").close()
+    raise OSError(5, "the store does not answer")
+DataDownload._fetch = fetch
+"""
+"""The same with one that downloads data, which then fails."""
+
 
 @pytest.fixture
 def mount(clean_environment: Path) -> Iterator[FuseMount]:
@@ -232,6 +257,127 @@ def test_it_writes_nothing_any_more_when_another_agent_has_its_lock(mount: FuseM
     assert not system.start_ticks(scribe)
     assert ((one.folder / "output.log").read_bytes(), one.state()) == before
     os.close(lock)
+
+
+@pytest.mark.parametrize("leave", ["unmount", "hide"])
+def test_a_guard_that_was_stopped_after_its_look_leaves_another_agents_folder_as_it_is(
+    mount: FuseMount, remote: Make, stay: Path, leave: str
+) -> None:
+    """As on a laptop that is suspended between the look at the mount and the write of the command's end."""
+    one = remote(COUNT)
+    os.mkfifo(stay / "release")
+    process = one.start_with(HOLDS.replace("{STAY}", repr(str(stay))))
+    one.until_printed(b"line 100\n")
+    command = one.state()["command_pid"]
+    (stay / "hold").touch()
+    (stay / "go").touch()
+    until((stay / "held").exists, "the guard to be held")
+    until(lambda: not system.start_ticks(command), "the command to end")
+
+    getattr(mount, leave)()
+    mount.mount()
+    lock = state.take_lock(str(one.folder))
+    (one.folder / "state.json").write_text('{"phase": "exited", "reason": {"text": "another agent\'s"}}')
+    names = sorted(path.name for path in one.folder.iterdir())
+    before = (one.folder / "state.json").read_bytes()
+    (stay / "hold").unlink()
+    (stay / "release").write_bytes(b"")
+
+    assert lock is not None
+    assert ended(process) == 0
+    assert (one.folder / "state.json").read_bytes() == before
+    assert sorted(path.name for path in one.folder.iterdir()) == names
+    assert not (one.folder.parent / "decision.json").exists()
+    os.close(lock)
+
+
+def test_a_guard_whose_download_fails_after_the_next_mount_leaves_another_agents_folder_as_it_is(
+    mount: FuseMount, remote: Make, stay: Path
+) -> None:
+    one = remote("true", stores={"upload_seconds": 30})
+    os.mkfifo(stay / "release")
+    process = one.start_with(DOWNLOADS.replace("{STAY}", repr(str(stay))))
+    until((stay / "held").exists, "the guard to be held")
+
+    mount.unmount()
+    mount.mount()
+    lock = state.take_lock(str(one.folder))
+    (one.folder / "state.json").write_text('{"phase": "running"}')
+    (stay / "release").write_bytes(b"")
+
+    assert lock is not None
+    assert ended(process) == 0
+    assert (one.folder / "state.json").read_text() == '{"phase": "running"}'
+    assert not (one.folder.parent / "decision.json").exists()
+    os.close(lock)
+
+
+def test_a_scribe_without_its_guard_leaves_another_agents_folder_as_it_is(
+    mount: FuseMount, remote: Make
+) -> None:
+    one = remote(NAP + "cd /; while :; do echo line; nap 0.01; done")
+    process = one.start()
+    one.until_printed(b"line\n")
+    scribe = one.scribe()
+    kill(scribe, signal.SIGSTOP)
+    process.kill()
+    process.wait()
+    mount.unmount()
+    mount.mount()
+    lock = state.take_lock(str(one.folder))
+    (one.folder / "state.json").write_text('{"phase": "running"}')
+
+    kill(scribe, signal.SIGCONT)
+    until(lambda: not system.start_ticks(scribe), "the scribe to end")
+
+    assert lock is not None
+    assert (one.folder / "state.json").read_text() == '{"phase": "running"}'
+    os.close(lock)
+
+
+def test_a_scribe_without_its_guard_records_the_end_in_the_next_mount(mount: FuseMount, remote: Make) -> None:
+    one = remote(NAP + "cd /; while :; do echo line; nap 0.01; done")
+    process = one.start_with("from workbench.learner.scribe import scribe", "scribe.PATIENCE_SECONDS = 0.1")
+    one.until_printed(b"line\n")
+    scribe, command = one.scribe(), one.state()["command_pid"]
+    kill(scribe, signal.SIGSTOP)
+    process.kill()
+    process.wait()
+    mount.unmount()
+    mount.mount()
+
+    kill(scribe, signal.SIGCONT)
+    until(lambda: not system.start_ticks(scribe), "the scribe to end")
+
+    found = one.state()
+    assert (found["phase"], found["command_pid"]) == ("exited", command)
+    assert not system.start_ticks(command)
+    assert not is_locked(one)
+
+
+def test_agents_stay_in_their_folder_where_another_lies_at_its_path(learner: Make) -> None:
+    """All that they write from then on goes to it, by the next scribe, too."""
+    one = learner(NAP + 'until [ -e "$WORK/go" ]; do nap 0.01; done; echo over; exit 3')
+    process = one.start()
+    scribe = one.until_phase("running")["scribe_pid"]
+    until(lambda: (one.folder / "stop.json.spare").exists(), "its folder to be watched")
+    attempt = one.folder.parent
+    moved = attempt.rename(attempt.with_name("moved"))
+    one.folder.mkdir(parents=True)
+    (one.folder / "state.json").write_text('{"phase": "running"}')
+    one.work.symlink_to(moved / one.work.name)
+
+    kill(scribe)
+    (moved / one.work.name / "go").touch()
+
+    assert ended(process) == 0
+    found = state.read(str(moved / one.folder.name))
+    assert (found["phase"], found["exit_code"], found["decided"]) == ("exited", 3, True)
+    assert (moved / one.folder.name / "output.log").read_bytes() == b"over\n"
+    assert state.read_decision(str(moved))["exit_code"] == 3
+    assert [path.name for path in one.folder.iterdir()] == ["state.json"]
+    assert (one.folder / "state.json").read_text() == '{"phase": "running"}'
+    assert not (attempt / "decision.json").exists()
 
 
 def test_it_does_not_wait_without_end_for_a_home_that_never_comes_back(

@@ -165,6 +165,23 @@ def test_a_folder_that_was_moved_with_its_home_is_not_taken_for_removed(tmp_path
     assert removed
 
 
+def test_a_removed_folder_is_removed_though_another_has_taken_its_place(tmp_path: Path) -> None:
+    folder = tmp_path / "learner-1"
+    folder.mkdir()
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        there = state.is_removed(str(folder), descriptor)
+        folder.rename(tmp_path / "moved")
+        folder.mkdir()
+        moved = state.is_removed(str(folder), descriptor)
+        (tmp_path / "moved").rmdir()
+        removed = state.is_removed(str(folder), descriptor)
+    finally:
+        os.close(descriptor)
+
+    assert (there, moved, removed) == (False, False, True)
+
+
 def test_a_mount_that_has_ended_is_neither_a_request_to_stop_nor_a_removed_folder(tmp_path: Path) -> None:
     with rclone_mount(tmp_path / "mnt") as mount:
         folder = mount.point / "learner-1"

@@ -35,6 +35,7 @@ class FuseMount:
         self.kept = kept
         self._command = command
         self._server: subprocess.Popen[bytes] | None = None
+        self._hidden: list[subprocess.Popen[bytes]] = []
 
     def mount(self, *args: str) -> None:
         """Mount it, with more words for its program."""
@@ -78,9 +79,26 @@ class FuseMount:
 
     def unmount(self) -> None:
         """Leave the bare mount point; files that are open fail from now on."""
+        self._take_away()
+        self.end()
+
+    def hide(self) -> None:
+        """Leave the bare mount point, while the server still serves who has a file or folder of it open."""
+        assert self._server is not None
+        self._take_away()
+        self._hidden.append(self._server)
+        self._server = None
+
+    def end_hidden(self) -> None:
+        """Let the servers end that were hidden."""
+        while self._hidden:
+            server = self._hidden.pop()
+            server.kill()
+            server.wait()
+
+    def _take_away(self) -> None:
         subprocess.run(["fusermount3", "-u", "-z", str(self.point)], capture_output=True, check=False)
         until(lambda: not self._is_mounted(), "the mount to be gone")
-        self.end()
 
     def _is_mounted_or_failed(self) -> bool:
         assert self._server is not None
@@ -144,3 +162,4 @@ def _mounted(point: Path, command: MountCommand) -> Iterator[FuseMount]:
         yield mount
     finally:
         mount.unmount()
+        mount.end_hidden()

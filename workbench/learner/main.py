@@ -88,15 +88,17 @@ def guard(folder: str) -> int:
 
         restore_limit()
     try:
-        inherited = state.take_inherited_lock(folder)
-        lock = state.take_lock(folder) if inherited is None else inherited
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        held = system.held_path(descriptor, folder)
+        inherited = state.take_inherited_lock(held)
+        lock = state.take_lock(held) if inherited is None else inherited
         if lock is None:
             return 0
-        found = state.read(folder)
+        found = state.read(held)
         # Who wrote it hands its lock to us, or it stays: its mount came back just now, and it takes its lock again.
         if inherited is None and found.get("phase") != "exited" and _stays(found):
             return 0
-        was_started = os.path.exists(os.path.join(folder, "state.json")) and found.get("phase") != "starting"
+        was_started = os.path.exists(os.path.join(held, "state.json")) and found.get("phase") != "starting"
         if found.get("phase") == "exited":
             return 0
         launch = launch_document.read(folder)
@@ -107,12 +109,12 @@ def guard(folder: str) -> int:
         secrets = launch.secret_values()
     except (OSError, ValueError) as error:
         if not was_started:
-            state.refuse(folder, launch, "its secrets cannot be read: %s" % error)
+            state.refuse(held, launch, "its secrets cannot be read: %s" % error)
             return EXIT_NO_INPUT
         secrets = {}  # dropped since: what is left to be done needs none
     os.chdir("/")
     if was_started:
-        _take_over(folder, launch, secrets)
+        _take_over(folder, descriptor, launch, secrets)
         return 0
     variables: dict[str, str] | None = {}
     mounts: list[Mount] = []
@@ -120,13 +122,21 @@ def guard(folder: str) -> int:
     if launch.stores:
         from workbench.learner.stores.download import DataDownload
 
-        fetching = DataDownload(folder, launch, secrets)  # it holds what it brings
+        fetching = DataDownload(folder, descriptor, launch, secrets)  # it holds what it brings
         variables, mounts, release_data = fetching.run(), fetching.mounts, fetching.release
     if variables is not None:
         from workbench.learner.guard.guard import Guard
 
         launch.env.update(variables)
-        Guard(folder, launch, secrets, mounts, lock=lock, release_data=release_data).run()
+        Guard(
+            folder,
+            launch,
+            secrets,
+            mounts,
+            lock=lock,
+            folder_descriptor=descriptor,
+            release_data=release_data,
+        ).run()
     return 0
 
 
@@ -141,7 +151,7 @@ def _stays(found: dict[str, Any]) -> bool:
     return True
 
 
-def _take_over(folder: str, launch: LaunchDocument, secrets: dict[str, str]) -> None:
+def _take_over(folder: str, descriptor: int, launch: LaunchDocument, secrets: dict[str, str]) -> None:
     """End a learner whose agent was killed, keep what its pipe still holds, and record that."""
     from workbench.learner.journal import state
     from workbench.learner.scribe.masking import Mask, texts_to_mask
@@ -150,11 +160,11 @@ def _take_over(folder: str, launch: LaunchDocument, secrets: dict[str, str]) -> 
     from workbench.learner.scribe.scribe import RETRY_SECONDS, Scribe
 
     launch.follow_move(folder)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     pipes = rescued_pipes(folder, descriptor, launch)
     while True:
         try:
-            channels = open_channels(folder, launch, Mask(texts_to_mask(secrets, launch.env)), pipes)
+            mask = Mask(texts_to_mask(secrets, launch.env))
+            channels = open_channels(folder, launch, mask, pipes, folder_descriptor=descriptor)
             break
         except OSError:
             # On a full disk whoever looks at the learner sees that nobody has recorded its end yet.

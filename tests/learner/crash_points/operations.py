@@ -104,7 +104,7 @@ class Operations:
         return self._name(path)
 
     def _name(self, path: Any) -> str | None:
-        found = os.path.abspath(os.fsdecode(path))
+        found = _real_path(path)
         return os.path.basename(found) if found.startswith(self._folder) else None
 
     def _file_of(self, descriptor: int, *args: Any, **more: Any) -> str | None:
@@ -162,7 +162,7 @@ class Operations:
             and args[1] is not None
             and isinstance(args[0], (str, bytes))
         ):
-            path = os.path.abspath(os.fsdecode(args[0]))
+            path = _real_path(args[0])
             if path.startswith(self._folder) and set(args[1]) & set("wxa+"):
                 self._write(self._log, {"unseen": path})
 
@@ -214,6 +214,12 @@ class Operations:
         file = _real["open"](path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         _real["write"](file, json.dumps(document).encode() + b"\n")
         os.close(file)
+
+
+def _real_path(path: Any) -> str:
+    """Return the path of a name; agents reach their folder by a descriptor."""
+    folder, name = os.path.split(os.fsdecode(path))
+    return os.path.join(os.path.realpath(folder), name)
 
 
 def _part_of(name: str, target: str, args: tuple[Any, ...]) -> int:

@@ -55,11 +55,14 @@ class Guard:
         mounts: Sequence[Mount] = (),
         *,
         lock: int,
+        folder_descriptor: int,
         release_data: Callable[[], None] | None = None,
     ) -> None:
         self._folder = folder
         self._lock = lock
-        self._folder_descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._folder_descriptor = folder_descriptor
+        # Whatever is at the path when we are about to write: this is the folder whose lock we hold.
+        self._held_folder = system.held_path(folder_descriptor, folder)
         self._launch = launch
         self._environment = {
             "FABRIC_REPORT": os.path.join(folder, REPORT_FILE),
@@ -71,12 +74,12 @@ class Guard:
         self._secrets = secrets
         self._mounts = mounts
         self._release_data = release_data
-        self._state = state.StateFile.begin(folder, launch)
+        self._state = state.StateFile.begin(folder, launch, folder_descriptor)
         if launch.stop_when:
             self._state.document["stop_rules"] = True
         self._requests = Requests(folder, launch, self._folder_descriptor)
         self._limits = LearnerLimits(launch)
-        self._stopping = LearnerStop(folder, self._members)
+        self._stopping = LearnerStop(self._held_folder, self._members)
         self._pipes = Pipes(["setup", "output"] if launch.setup else ["output"])
         self._scribe = ScribeProcess(
             folder,
@@ -204,7 +207,7 @@ class Guard:
             text = "the agent was asked to end, as when the machine shuts down"
             self._stopping.why = self._stopping.why or reasons.reason(text, "S202")
             # First, since the command may look as soon as it has its signal.
-            state.announce_end(self._folder, "its machine")
+            state.announce_end(self._held_folder, "its machine")
             self._end(self._launch.grace_seconds)
 
     # Starting
@@ -220,7 +223,7 @@ class Guard:
         script = self._launch.setup if setup else self._launch.command
         path = self._environment.get("PATH", os.defpath)
         try:
-            argv = spawn.shell_argv(self._launch, script, self._folder, act + ".sh", path)
+            argv = spawn.shell_argv(self._launch, script, self._folder, act + ".sh", path, self._held_folder)
             environment = {**self._environment, **self._start_variables(act)}
             self._child = spawn.hold(argv, self._launch, environment, self._pipes.write_ends[name])
         except OSError as error:
@@ -312,14 +315,11 @@ class Guard:
         # The scribe may still reach the files of the former mount. All that it knows is in the pipe and the tails.
         self._scribe.kill()
         try:
-            lock = state.take_lock(self._folder)
-            if lock is None:
-                os._exit(0)
-            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            lock = state.follow_mount(self._folder, self._folder_descriptor)
         except OSError:
             return False  # it has ended again
-        os.dup2(folder, self._folder_descriptor, inheritable=False)
-        os.close(folder)
+        if lock is None:
+            os._exit(0)
         with contextlib.suppress(OSError):  # it is closed, though its mount has ended
             os.close(self._lock)
         self._lock = lock
@@ -331,7 +331,7 @@ class Guard:
     def _follow_log(self) -> None:
         """Let what the agents themselves say go to the log that is there now."""
         try:
-            log = os.open(os.path.join(self._folder, LOG), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            log = os.open(os.path.join(self._held_folder, LOG), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         except OSError:
             return  # it was started without one
         for stream in (1, 2):
@@ -366,7 +366,7 @@ class Guard:
             if excess is not None and not self._command_ended:
                 if excess.kind in (PREEMPT, "max_runtime", "halt"):
                     # First, since the command may look as soon as it has its signal.
-                    state.announce_end(self._folder, excess.why["text"])
+                    state.announce_end(self._held_folder, excess.why["text"])
                 self._stop(excess.kind, excess.why, excess.grace_seconds)
 
     def _obey(self, request: dict[str, Any]) -> None:
@@ -461,13 +461,15 @@ class Guard:
 
     def _decide(self) -> None:
         """Record that this learner's end decides the attempt, if it does; tried again while the disk is full."""
-        if state.is_away(self._folder) and not self._is_removed:
-            return  # how the others ended cannot be seen
+        if not self._is_removed and (
+            state.is_away(self._folder) or state.is_mounted_anew(self._folder, self._folder_descriptor)
+        ):
+            return  # how the others ended cannot be seen, or another agent may have our lock
         failed = self._stopping.why is not None
         ended = self._state.document["exit_code"], self._state.document["signal"]
         try:
             decided = (failed or state.decides(self._launch)) and state.decide(
-                self._launch, *ended, failed=failed
+                self._launch, *ended, failed=failed, folder=self._held_folder
             )
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):

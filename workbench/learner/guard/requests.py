@@ -111,7 +111,7 @@ class Requests:
     def _watch(self) -> None:
         self._is_elsewhere = system.may_lose_writes(self._folder)
         # Who ends sooner is asked nothing, and leaves a disk no time to fill up.
-        state.keep_spares(self._folder)
+        state.keep_spares(system.held_path(self._folder_descriptor, self._folder))
         # The folder of the attempt too: the removal of a folder that is in use is reported by the one above it only.
         self._attempt_descriptor = folder_signal.open_signalling(self._launch.attempt_dir)
         if self._attempt_descriptor is not None:

@@ -73,15 +73,17 @@ def hold(argv: list[str], launch: LaunchDocument, environment: dict[str, str], o
     return HeldChild(pid, go, failed)
 
 
-def shell_argv(launch: LaunchDocument, script: str, folder: str, name: str, path: str) -> list[str]:
+def shell_argv(
+    launch: LaunchDocument, script: str, folder: str, name: str, path: str, held_folder: str
+) -> list[str]:
     """Return how a script is run: by the launch's shell where it is there, else by ``sh``.
 
-    A script that is too long for an argument is put into the folder under that name.
+    A script that is too long for an argument is put into the folder under that name, as the guard reaches it.
     """
     shell = launch.shell if os.sep in launch.shell or _on_path(launch.shell, path) else "sh"
     if len(os.fsencode(script)) <= ARGUMENT_BYTES:
         return [shell, "-c", script]
-    file = os.path.join(folder, name)
+    file = os.path.join(held_folder, name)
     try:
         with open(file, "wb") as target:
             target.write(os.fsencode(script) + b"\n")
@@ -89,7 +91,7 @@ def shell_argv(launch: LaunchDocument, script: str, folder: str, name: str, path
         with contextlib.suppress(OSError):  # half of it would take the room of journals and state
             os.unlink(file)
         raise
-    return [shell, file]
+    return [shell, os.path.join(folder, name)]
 
 
 def _on_path(name: str, path: str) -> bool:

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import json
 import os
+import stat
 import time
 
 from workbench.learner.journal.launch_document import PREEMPT
@@ -93,6 +94,35 @@ def take_inherited_lock(folder: str) -> Optional[int]:
     return int(named)
 
 
+def follow_mount(folder: str, descriptor: int) -> Optional[int]:
+    """Have the descriptor of a learner's folder lead to where its path does now; return the lock that lies there.
+
+    None when another agent holds that: the learner is that one's, and the descriptor is as it was.
+
+    Raises:
+        OSError: the mount has ended again.
+    """
+    found = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        lock = take_lock(system.held_path(found, folder))
+        if lock is not None:
+            os.dup2(found, descriptor, inheritable=False)
+        return lock
+    finally:
+        os.close(found)
+
+
+def keep_lock(folder: str, descriptor: int) -> None:
+    """Take a learner's lock again where it has ended with its mount; end this process where another agent has it.
+
+    As long as the mount is away nothing changes.
+    """
+    if is_mounted_anew(folder, descriptor):
+        with contextlib.suppress(OSError):
+            if follow_mount(folder, descriptor) is None:
+                os._exit(0)
+
+
 def is_lock_of(folder: str, lock: int) -> bool:
     """Say whether a descriptor is that of the lock which lies in a learner's folder now."""
     try:
@@ -102,10 +132,21 @@ def is_lock_of(folder: str, lock: int) -> bool:
 
 
 class StateFile:
-    """The writer of ``state.json``. One process at a time writes: the guard, or who took over from it."""
+    """The writer of ``state.json``. One process at a time writes: the guard, or who took over from it.
 
-    def __init__(self, folder: str, document: dict[str, Any]) -> None:
+    Args:
+        folder: the learner's folder.
+        document: the state.
+        descriptor: the folder, open, of who holds its lock for long. Its mount may end at any moment and be there
+            again, and what lies at its path is then another agent's, should that have been faster to take the lock.
+    """
+
+    def __init__(self, folder: str, document: dict[str, Any], descriptor: Optional[int] = None) -> None:
         self.document = document
+        self._known_path = folder
+        self._descriptor = descriptor
+        if descriptor is not None:
+            folder = system.held_path(descriptor, folder)
         self._path = os.path.join(folder, "state.json")
         self._new = os.path.join(folder, "state.json.new")
         self._folder = folder
@@ -116,7 +157,7 @@ class StateFile:
         """Whether the file says what the document says: it does not while the disk takes nothing."""
 
     @classmethod
-    def begin(cls, folder: str, launch: LaunchDocument) -> StateFile:
+    def begin(cls, folder: str, launch: LaunchDocument, descriptor: Optional[int] = None) -> StateFile:
         """Start the state of a learner that has not been started before."""
         document = {
             "format": FORMAT,
@@ -142,7 +183,7 @@ class StateFile:
             "stall": "",
             "doing": "",
         }
-        return cls(folder, document)
+        return cls(folder, document, descriptor)
 
     def update(self, **fields: Any) -> bool:
         """Change fields and write the state if any changed; return whether the file says so now."""
@@ -183,6 +224,9 @@ class StateFile:
     def _write(self, *, durable: bool) -> bool:
         if self._is_given_up:
             return True
+        if self._descriptor is not None and is_mounted_anew(self._known_path, self._descriptor):
+            # A mount that is only out of sight would take it, and the lock that counts is the next one's.
+            return False
         data = json.dumps(self.document).encode() + b"\n"
         try:
             self._replace(self._new, data, durable)
@@ -291,10 +335,11 @@ def is_removed(folder: str, descriptor: Optional[int] = None) -> bool:
     Args:
         folder: its path.
         descriptor: the folder, open since the learner began: with it a folder that was only moved, with the whole home,
-            is not taken for removed.
+            is not taken for removed, and one that was removed is, though another has taken its place. A file in the
+            folder does for the former.
     """
     try:
-        os.stat(folder)
+        found = os.stat(folder)
     except FileNotFoundError:
         try:
             return descriptor is None or os.fstat(descriptor).st_nlink == 0
@@ -303,7 +348,16 @@ def is_removed(folder: str, descriptor: Optional[int] = None) -> bool:
             return descriptor is not None and error.errno == errno.ESTALE and system.is_mounted(descriptor)
     except OSError:
         return False  # a disk that does not answer now
-    return False
+    return descriptor is not None and _is_replaced(descriptor, found)
+
+
+def _is_replaced(descriptor: int, found: os.stat_result) -> bool:
+    """Say whether an open folder was removed, where its path leads to another."""
+    try:
+        own = os.fstat(descriptor)
+    except OSError:
+        return False
+    return stat.S_ISDIR(own.st_mode) and own.st_nlink == 0 and not os.path.samestat(own, found)
 
 
 def is_away(folder: str) -> bool:
@@ -435,17 +489,27 @@ def read_decision(attempt_dir: str) -> dict[str, Any]:
     return read_object(os.path.join(attempt_dir, _DECISION))
 
 
-def decide(launch: LaunchDocument, exit_code: int | None, number: int | None, *, failed: bool) -> bool:
+def decide(
+    launch: LaunchDocument, exit_code: int | None, number: int | None, *, failed: bool, folder: str = ""
+) -> bool:
     """Say that this learner's exit decides the attempt, unless another's did before; return whether it does.
 
     It is down on the disk before any other learner is stopped for it. Of a learner without others it may be lost with
     the machine's power: its end says the same, and each job would wait for the disk.
 
+    Args:
+        launch: its launch document.
+        exit_code: what the command ended with, if it did.
+        number: the signal that ended it, if one did.
+        failed: whether that is a failure.
+        folder: the learner's folder, as its agent reaches it; by default the launch document's.
+
     Raises:
         OSError: the disk takes no more; nothing was decided.
     """
     is_alone = launch.learners == 1
-    path = os.path.join(launch.attempt_dir, _DECISION)
+    attempt = os.path.join(folder, os.pardir) if folder else launch.attempt_dir
+    path = os.path.join(attempt, _DECISION)
     new = "%s.learner-%d" % (path, launch.learner)
     document = {
         "learner": launch.learner,
@@ -455,7 +519,7 @@ def decide(launch: LaunchDocument, exit_code: int | None, number: int | None, *,
         "failed": failed,
     }
     data = json.dumps(document).encode() + b"\n"
-    stop, own = _spared(learner_folder(launch, launch.learner))
+    stop, own = _spared(folder or learner_folder(launch, launch.learner))
     written = new
     try:
         try:
@@ -473,7 +537,7 @@ def decide(launch: LaunchDocument, exit_code: int | None, number: int | None, *,
             system.name_once(written, path)
     finally:
         _remove(new)
-    return is_alone or read_decision(launch.attempt_dir).get("learner") == launch.learner
+    return is_alone or read_decision(attempt).get("learner") == launch.learner
 
 
 def decides(launch: LaunchDocument) -> bool:

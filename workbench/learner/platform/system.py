@@ -210,6 +210,15 @@ def _filesystem_type(path: str) -> bytes:
     return b""
 
 
+def held_path(descriptor: int, path: str) -> str:
+    """Return a path that leads to an open folder whatever lies at the folder's own path by now.
+
+    It is this process's own, and its forks', and ends with a dot: it is no link. Where the system has no such paths it
+    is the folder's.
+    """
+    return "/proc/self/fd/%d/." % descriptor if os.path.isdir("/proc/self/fd") else path
+
+
 def is_mounted(descriptor: int) -> bool:
     """Say whether the mount that a descriptor was opened on is still there; True where that is not known."""
     for line in read_text("/proc/self/fdinfo/%d" % descriptor).splitlines():

@@ -52,9 +52,11 @@ class Orphan:
     ) -> None:
         self._folder = folder
         self._folder_descriptor = folder_descriptor
+        self._held_folder = system.held_path(folder_descriptor, folder)
         self._launch = launch
-        self.file = state.StateFile.begin(folder, launch)
-        self.file.document.update(state.read(folder))
+        state.keep_lock(folder, folder_descriptor)
+        self.file = state.StateFile.begin(folder, launch, folder_descriptor)
+        self.file.document.update(state.read(self._held_folder))
         self._begin_next_attempt = begin_next_attempt if launch.restarts else None
         self._is_agent_killed = False
         self._end: tuple[dict[str, Any] | None, bool] | None = None
@@ -95,10 +97,12 @@ class Orphan:
             lost_bytes: how much output a full disk did not take.
             is_pipe_gone: whether nobody holds the pipe any more that the learner printed into.
         """
+        state.keep_lock(self._folder, self._folder_descriptor)
         if self._is_removed():
             return True
         if self._end is None:
             self._end = self._conclude(lost_bytes, is_pipe_gone)
+            state.keep_lock(self._folder, self._folder_descriptor)  # to store results may take long
         why, failed = self._end
         document = self.file.document
         decided = bool(document.get("decided"))
@@ -197,7 +201,8 @@ class Orphan:
         document = self.file.document
         if not failed and not state.decides(self._launch):
             return False
-        return state.decide(self._launch, document.get("exit_code"), document.get("signal"), failed=failed)
+        ended = document.get("exit_code"), document.get("signal")
+        return state.decide(self._launch, *ended, failed=failed, folder=self._held_folder)
 
     def _missing_end_reason(self) -> dict[str, Any]:
         if self._rebooted:

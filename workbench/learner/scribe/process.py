@@ -241,7 +241,12 @@ class ScribeProcess:
         while True:
             try:
                 channels = open_channels(
-                    self._folder, self._launch, self._mask, self._pipes.read_ends, self._tails
+                    self._folder,
+                    self._launch,
+                    self._mask,
+                    self._pipes.read_ends,
+                    self._tails,
+                    folder_descriptor=self._folder_descriptor,
                 )
                 break
             except OSError as error:
@@ -271,7 +276,7 @@ class ScribeProcess:
             tree,
             self._launch.slots,
             self._launch.usage_seconds,
-            folder=self._folder,
+            folder=system.held_path(self._folder_descriptor, self._folder),
             mask=self._mask,
             is_network_own=is_network_own(self._launch),
         )
@@ -288,6 +293,8 @@ def open_channels(
     mask: Mask,
     read_ends: Mapping[str, int | None],
     tails: JournalTails | None = None,
+    *,
+    folder_descriptor: int,
 ) -> list[OutputChannel]:
     """Open the journals of a learner, each with the pipe that it is filled from, if there still is one.
 
@@ -296,6 +303,7 @@ def open_channels(
     Raises:
         OSError: the disk takes no more; the pipes are as they were.
     """
+    held = system.held_path(folder_descriptor, folder)
     channels: list[OutputChannel] = []
     try:
         for name, read_end in read_ends.items():
@@ -311,10 +319,11 @@ def open_channels(
                 output_tail=tail,
                 records_tail=None if tails is None else tails.records,
                 judge=is_output,
+                held_folder=held,
             )
             channels.append(OutputChannel(None, transcriber))
             if read_end is not None:
-                output = os.path.join(folder, name + ".log")
+                output = os.path.join(held, name + ".log")
                 channels[-1].pump = Pump(read_end, output, transcriber.publisher.end, tail)
     except OSError:
         for channel in channels:

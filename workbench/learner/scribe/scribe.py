@@ -87,6 +87,7 @@ class Scribe:
     ) -> None:
         self._folder = folder
         self._folder_descriptor = folder_descriptor
+        self._held_folder = system.held_path(folder_descriptor, folder)
         self._launch = launch
         self._channels = channels
         self._control = control
@@ -306,7 +307,7 @@ class Scribe:
     def _guard_died(self) -> None:
         found = state.read(self._folder)
         if self._output_saved and found.get("phase") == "exited":
-            state.StateFile(self._folder, found).clear()  # it may have been killed just before it did
+            state.StateFile(self._held_folder, found).clear()  # it may have been killed just before it did
             self._recorded = True
             return
         self._output_saved = False
@@ -353,7 +354,7 @@ class Scribe:
             self._sampler.end()
         elif self._launch.usage_seconds > 0:
             with contextlib.suppress(OSError):
-                os.unlink(os.path.join(self._folder, PROCESSES_FILE))
+                os.unlink(os.path.join(self._held_folder, PROCESSES_FILE))
 
     def _note_unsaved(self) -> None:
         text = reasons.UNSAVED

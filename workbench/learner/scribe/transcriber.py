@@ -85,6 +85,7 @@ class Transcriber:
         output_tail: FileTail | None = None,
         records_tail: FileTail | None = None,
         judge: bool = False,
+        held_folder: str = "",
     ) -> None:
         """Open the journal in a learner's folder.
 
@@ -98,16 +99,18 @@ class Transcriber:
             output_tail: the last bytes of the output, where its file system may lose them.
             records_tail: those of the records.
             judge: whether the learner is stopped by the rules of its launch document.
+            held_folder: the learner's folder, as who holds its lock reaches it; by default by its path.
         """
         self.launch = (
             launch if isinstance(launch, launches.LaunchDocument) else launches.LaunchDocument(launch)
         )
         self._folder = folder
+        self._held_folder = held = held_folder or folder
         self._collect = collect
         self._reports_announced = reports_announced
         self._mask = Mask(texts_to_mask(_secrets(self.launch), self.launch.env)) if mask is None else mask
         self.publisher = Publisher(
-            os.path.join(folder, name + ".log"), os.path.join(folder, name + ".idx"), self._mask, output_tail
+            os.path.join(held, name + ".log"), os.path.join(held, name + ".idx"), self._mask, output_tail
         )
         self._collectors: list[Collector] | None = None
         self._records: output.Records | None = None
@@ -135,7 +138,7 @@ class Transcriber:
         if judge and self.launch.stop_when:
             from workbench.learner.journal.stop_rules import LearnerRules
 
-            self._rules = LearnerRules(folder, self.launch)
+            self._rules = LearnerRules(held, self.launch)
 
     def step(self) -> bool:
         """Publish and collect what is new; return whether there may be more to do at once."""
@@ -355,7 +358,7 @@ class Transcriber:
         self._poll_at = time.monotonic() + (seconds or pause_seconds)
 
     def _open_records(self) -> None:
-        path = os.path.join(self._folder, "records.jsonl")
+        path = os.path.join(self._held_folder, "records.jsonl")
         self._records = output.Records(path, records_header(self.launch), self._records_tail)
         if self._rules is not None:
             self._rules.read(path)

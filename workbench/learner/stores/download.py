@@ -50,12 +50,16 @@ class DownloadStopped(Exception):
 class DataDownload:
     """Downloads one learner's data. The caller holds the lock; cache entries stay locked until this process ends."""
 
-    def __init__(self, folder: str, launch: LaunchDocument, secrets: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: str, folder_descriptor: int, launch: LaunchDocument, secrets: Mapping[str, str]
+    ) -> None:
         self._folder = folder
+        self._folder_descriptor = folder_descriptor
+        self._held_folder = system.held_path(folder_descriptor, folder)
         self._launch = launch
         self._stores = Stores(launch)
         self._rclone = RcloneClient(self._stores.rclone, remotes_of(secrets))
-        self._file = state.StateFile.begin(folder, launch)
+        self._file = state.StateFile.begin(folder, launch, folder_descriptor)
         self._records: output.Records | None = None
         self._progress = ProgressReporter(self._write, self._show)
         self._entries: list[CacheEntry] = []
@@ -235,7 +239,7 @@ class DataDownload:
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
     def _record_data(self, data: list[dict[str, Any]]) -> None:
-        path = os.path.join(self._folder, DATA_FILE)
+        path = os.path.join(self._held_folder, DATA_FILE)
         with open(path + ".new", "w", encoding="utf-8") as file:
             json.dump({"format": 1, "stores": data}, file)
         os.rename(path + ".new", path)
@@ -244,7 +248,7 @@ class DataDownload:
 
     def _write(self, record: dict[str, Any]) -> None:
         if self._records is None:
-            path = os.path.join(self._folder, "records.jsonl")
+            path = os.path.join(self._held_folder, "records.jsonl")
             self._records = output.Records(path, records_header(self._launch))
         self._records.append([record])
 
@@ -261,14 +265,18 @@ class DataDownload:
         self.release()
         for mounted in self.mounts:
             mounted.end()
+        state.keep_lock(self._folder, self._folder_descriptor)
         decided = False
         if not kind:
-            decided = state.decide(self._launch, None, None, failed=True)
+            decided = state.decide(self._launch, None, None, failed=True, folder=self._held_folder)
         self._file.document.update(
             phase="exited", stopped=kind, reason=why, decided=decided, ended_us=system.now_us(), doing=""
         )
-        while not self._file.write(durable=True) and not state.is_removed(self._folder):
+        while not self._file.write(durable=True) and not state.is_removed(
+            self._folder, self._folder_descriptor
+        ):
             time.sleep(_POLL_SECONDS)
+            state.keep_lock(self._folder, self._folder_descriptor)
         self._file.clear()
 
 
