@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.learner.agent import Learner, kill
+from tests.learner.agent import Learner, kill, remove_folder
 from tests.support.fuse import FuseMount, sshfs_mount
 from tests.support.naps import NAP
 from tests.support.waiting import ended, until
@@ -20,7 +21,7 @@ from workbench.learner.guard.requests import Requests
 from workbench.learner.host.learners import LearnerObserver
 from workbench.learner.journal import state
 from workbench.learner.journal.launch_document import LaunchDocument
-from workbench.learner.platform import system
+from workbench.learner.platform import process_table, system
 
 Make = Callable[..., Learner]
 
@@ -355,8 +356,276 @@ def test_a_scribe_without_its_guard_records_the_end_in_the_next_mount(mount: Fus
     assert not is_locked(one)
 
 
+FETCHES = """
+import os
+from workbench.learner.stores.download import DataDownload
+def fetch(self):
+    self._write({"time": 0, "kind": "note", "level": "info", "text": "before"})
+    os.mkdir({STAY} + "/held")
+    open({STAY} + "/release").close()
+    data = {"store": "s", "address": "a", "path": "p", "fingerprint": "f", "files": 1, "bytes": 2}
+    self._record_data([data])
+    return {}
+DataDownload._fetch = fetch
+"""
+"""Lines of Python that hold an agent in the middle of a download that ends well."""
+
+HAS_FETCHED = """
+import os
+from workbench.learner.stores.download import DataDownload
+def run(self):
+    os.mkdir({STAY} + "/held")
+    open({STAY} + "/release").close()
+    return {}
+DataDownload.run = run
+"""
+"""The same at the end of one."""
+
+ENDS = """
+import os
+from workbench.learner.guard import guard
+record_exit = guard.Guard._record_exit
+def held(self):
+    os.mkdir({STAY} + "/held")
+    open({STAY} + "/release").close()
+    record_exit(self)
+def begin_next_attempt(self, file, why):
+    open({STAY} + "/written", "w").write(str(file.write(durable=True)))
+guard.Guard._record_exit = held
+guard.Guard._begin_next_attempt = begin_next_attempt
+"""
+"""The same of one whose command has ended: what it then does for the next attempt is noted."""
+
+TAKES_OVER = """
+import os
+from workbench.learner.scribe import process
+opening = process.open_channels
+def held(*args, **more):
+    if not os.path.exists({STAY} + "/held"):
+        os.mkdir({STAY} + "/held")
+        open({STAY} + "/release").close()
+    return opening(*args, **more)
+process.open_channels = held
+"""
+"""The same of one that takes a learner over whose agents were killed."""
+
+STORES = """
+import os
+from workbench.learner.guard import guard
+from workbench.learner.stores import upload_process
+from workbench.learner.stores.download import DataDownload
+from workbench.learner.stores.upload import ResultUpload
+def last(self):
+    os.mkdir({STAY} + "/held")
+    open({STAY} + "/release").close()
+remotes_of = upload_process.remotes_of
+upload_process.remotes_of = lambda secrets: {**remotes_of(secrets), "r": {}}
+ResultUpload.last = last
+DataDownload.run = lambda self: {}
+guard.Guard._start_workers = lambda self: setattr(self, "_upload_worker", guard_worker(self))
+def guard_worker(self):
+    return upload_process.UploadWorker(self._folder, self._launch, self._secrets)
+"""
+"""The same of one that stores what its learner leaves behind."""
+
+FULL = """
+import os
+from workbench.learner.stores.download import DataDownload
+def fetch(self):
+    raise OSError(28, "No space left on device", os.path.join(self._held_folder, "data.json"))
+DataDownload._fetch = fetch
+"""
+"""Lines of Python with which there is no room for what an agent has downloaded."""
+
+RESULTS = {
+    "results": {"id": "s", "remote": "r", "path": "p", "address": "a"},
+    "upload_seconds": 30,
+    "learner_path": "l",
+}
+
+
+def held(one: Learner, stay: Path, lines: str) -> subprocess.Popen[bytes]:
+    """Start an agent, and return once it is held."""
+    os.mkfifo(stay / "release")
+    process = one.start_with(lines.replace("{STAY}", repr(str(stay))))
+    until((stay / "held").exists, "the agent to be held")
+    return process
+
+
+def released(mount: FuseMount, stay: Path) -> None:
+    """Let an agent that is held go on, in the next mount."""
+    mount.unmount()
+    mount.mount()
+    (stay / "release").write_bytes(b"")
+
+
+def test_a_download_that_ends_well_after_the_next_mount_is_recorded_there(
+    mount: FuseMount, remote: Make, stay: Path
+) -> None:
+    one = remote("echo on", stores={"upload_seconds": 30})
+    held(one, stay, FETCHES)
+    released(mount, stay)
+
+    assert one.wait()["exit_code"] == 0
+    assert state.read_object(str(one.folder / "data.json"))["stores"][0]["fingerprint"] == "f"
+    assert [record["fingerprint"] for record in one.records("data")] == ["f"]
+    assert [record["text"] for record in one.records("note")] == ["before"]
+
+
+def test_a_long_script_is_written_to_the_next_mount_where_the_data_was_brought_before(
+    mount: FuseMount, remote: Make, stay: Path
+) -> None:
+    one = remote("#" * 150_000 + "\necho on", stores={"upload_seconds": 30})
+    held(one, stay, HAS_FETCHED)
+    released(mount, stay)
+
+    assert one.wait()["exit_code"] == 0
+    assert one.output() == b"on\n"
+
+
+def test_the_next_attempt_begins_after_the_next_mount_too(mount: FuseMount, remote: Make, stay: Path) -> None:
+    one = remote("echo on; exit 3", restarts=1)
+    held(one, stay, ENDS)
+    released(mount, stay)
+
+    assert one.wait()["exit_code"] == 3
+    assert (stay / "written").read_text() == "True"
+
+
+def test_results_that_are_stored_after_the_next_mount_have_their_summary_there(
+    mount: FuseMount, remote: Make, stay: Path
+) -> None:
+    one = remote("echo on", stores=RESULTS)
+    held(one, stay, STORES)
+    released(mount, stay)
+
+    assert one.wait()["exit_code"] == 0
+    assert (one.folder / "storing.json").exists()
+
+
+def test_an_agent_that_has_stored_results_leaves_another_agents_folder_as_it_is(
+    mount: FuseMount, remote: Make, stay: Path
+) -> None:
+    one = remote("echo on", stores=RESULTS)
+    process = held(one, stay, STORES)
+    mount.unmount()
+    mount.mount()
+    lock = state.take_lock(str(one.folder))
+    names = sorted(path.name for path in one.folder.iterdir())
+    (stay / "release").write_bytes(b"")
+
+    assert lock is not None
+    assert ended(process) == 0
+    assert sorted(path.name for path in one.folder.iterdir()) == names
+    os.close(lock)
+
+
+def test_an_agent_that_takes_over_goes_on_in_the_next_mount(
+    mount: FuseMount, remote: Make, stay: Path
+) -> None:
+    one = remote(NAP + "cd /; while :; do echo line; nap 0.01; done")
+    process = one.start()
+    one.until_printed(b"line\n")
+    scribe, command = one.scribe(), one.state()["command_pid"]
+    kill(scribe, signal.SIGSTOP)
+    process.kill()
+    process.wait()
+    kill(scribe)
+    until(lambda: not system.start_ticks(scribe), "the scribe to end")
+    held(one, stay, TAKES_OVER)
+    released(mount, stay)
+
+    found = one.wait()
+    assert (found["command_pid"], found["reason"]["code"]) == (command, "S202")
+
+
+def test_a_scribe_that_has_opened_nothing_records_the_end_in_the_next_mount(
+    mount: FuseMount, remote: Make
+) -> None:
+    one = remote(NAP + "cd /; while :; do echo line; nap 0.01; done")
+    process = one.start()
+    one.until_printed(b"line\n")
+    known = before, _ = one.scribe(), one.state()["command_pid"]
+    mount.unmount()
+    kill(before)
+    scribe = until(
+        lambda: next((pid for pid in process_table.children(process.pid) or () if pid not in known), 0),
+        "the next scribe",
+    )
+    process.kill()
+    process.wait()
+    mount.mount()
+
+    until(lambda: not system.start_ticks(scribe), "the scribe to end")
+
+    assert one.state()["phase"] == "exited"
+    assert not is_locked(one)
+
+
+@pytest.mark.parametrize("is_old_removed", [False, True])
+def test_it_goes_on_in_a_copy_of_its_home_that_takes_the_homes_place(
+    learner: Make, is_old_removed: bool
+) -> None:
+    """As where a home is copied, or a backup of it is put back."""
+    one = learner(NAP + 'echo begun; until [ -e "$WORK/go" ]; do nap 0.01; done; echo over; exit 3')
+    process = one.start()
+    one.until_printed(b"begun\n")
+    until(lambda: (one.folder / "stop.json.spare").exists(), "its folder to be watched")
+    attempt = one.folder.parent
+    shutil.copytree(attempt, attempt.with_name("copy"), symlinks=True)
+    old = attempt.rename(attempt.with_name("old"))
+    attempt.with_name("copy").rename(attempt)
+    if is_old_removed:
+        remove_folder(old / one.folder.name)
+    one.work.rmdir()
+    one.work.symlink_to(old / one.work.name)
+
+    (old / one.work.name / "go").touch()
+
+    assert ended(process) == 0
+    found = one.state()
+    assert (found["phase"], found["exit_code"], found["stopped"]) == ("exited", 3, "")
+    if is_old_removed:  # else nothing tells before the command ends
+        assert one.output() == b"begun\nover\n"
+    assert state.read_decision(str(attempt))["exit_code"] == 3
+    assert not (old / "decision.json").exists()
+
+
+def test_a_scribe_without_its_guard_records_the_end_in_a_copy_of_the_home(learner: Make) -> None:
+    one = learner("sleep 1000")
+    process = one.start()
+    found = one.until_phase("running")
+    until(lambda: (one.folder / "output.idx").exists(), "its journal to be open")
+    kill(one.scribe(), signal.SIGSTOP)
+    process.kill()
+    process.wait()
+    attempt = one.folder.parent
+    shutil.copytree(attempt, attempt.with_name("copy"))
+    old = attempt.rename(attempt.with_name("old"))
+    attempt.with_name("copy").rename(attempt)
+    shutil.rmtree(old)
+
+    kill(found["scribe_pid"], signal.SIGCONT)
+    until(lambda: not system.start_ticks(found["scribe_pid"]), "the scribe to end")
+
+    assert (one.state()["phase"], one.state()["reason"]["code"]) == ("exited", "S202")
+    assert not system.start_ticks(found["command_pid"])
+
+
+def test_a_path_in_a_message_is_the_one_that_people_know(learner: Make) -> None:
+    one = learner("true", stores={"upload_seconds": 30})
+    one.start_with(FULL)
+    full = one.wait()["reason"]["text"]
+    other = learner("true")
+    (other.folder / "agent.lock").mkdir()
+
+    assert ended(other.start()) == 66
+    assert full == f"the disk of {one.folder}/data.json is full"
+    assert f"'{other.folder}/agent.lock'" in other.log()
+
+
 def test_agents_stay_in_their_folder_where_another_lies_at_its_path(learner: Make) -> None:
-    """All that they write from then on goes to it, by the next scribe, too."""
+    """All that they write from then on goes to it, by the next scribe, too: the state there does not name them."""
     one = learner(NAP + 'until [ -e "$WORK/go" ]; do nap 0.01; done; echo over; exit 3')
     process = one.start()
     scribe = one.until_phase("running")["scribe_pid"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -180,6 +181,85 @@ def test_a_removed_folder_is_removed_though_another_has_taken_its_place(tmp_path
         os.close(descriptor)
 
     assert (there, moved, removed) == (False, False, True)
+
+
+def test_a_copy_that_takes_a_removed_folders_place_is_the_learners_own(tmp_path: Path) -> None:
+    folder, old = tmp_path / "learner-1", tmp_path / "old"
+    folder.mkdir()
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    lock = state.take_lock(str(folder))
+    assert lock is not None
+    state.hold(descriptor, lock)
+    begun(folder).write(durable=False)
+    shutil.copytree(folder, tmp_path / "copy")
+    shutil.copytree(folder, tmp_path / "foreign")
+    (tmp_path / "foreign" / "state.json").write_text(json.dumps({"pid": os.getpid(), "start_ticks": 1}))
+    found = {}
+    try:
+        folder.rename(old)
+        for number in range(2):
+            for name in ("copy", "foreign"):
+                (tmp_path / name).rename(folder)
+                is_removed = state.is_removed(str(folder), descriptor)
+                found[name, number] = is_removed, state.is_mounted_anew(str(folder), descriptor)
+                folder.rename(tmp_path / name)
+            if not number:
+                shutil.rmtree(old)
+    finally:
+        os.close(descriptor)
+        os.close(lock)
+        state._HOLDS.clear()
+
+    assert found == {
+        ("copy", 0): (False, True),
+        ("foreign", 0): (False, False),
+        ("copy", 1): (False, True),
+        ("foreign", 1): (True, False),
+    }
+
+
+def test_a_path_that_leads_to_a_former_folder_again_finds_its_lock_free(tmp_path: Path) -> None:
+    folder, other = tmp_path / "learner-1", tmp_path / "other"
+    folder.mkdir()
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    lock = state.take_lock(str(folder))
+    assert lock is not None
+    state.hold(descriptor, lock)
+    begun(folder).write(durable=False)
+    shutil.copytree(folder, other)
+    followed = []
+    try:
+        for _ in range(3):
+            folder.rename(tmp_path / "beside")
+            other.rename(folder)
+            (tmp_path / "beside").rename(other)
+            is_followed = state.keep_lock(str(folder), descriptor)
+            followed.append(is_followed and state.is_lock_of(str(folder), lock))
+        another = state.take_lock(str(other))
+        own = state.take_lock(str(folder))
+    finally:
+        os.close(descriptor)
+        os.close(lock)
+        state._HOLDS.clear()
+
+    assert followed == [True, True, True]
+    assert another is not None
+    assert own is None
+    os.close(another)
+
+
+def test_a_mount_that_ends_in_a_write_is_no_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.ESTALE, "stale")
+
+    file = begun(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", refused)
+        assert not file.write(durable=False)
+        assert state.unwritten(str(tmp_path)) == ""
+    assert file.write(durable=False)
 
 
 def test_a_mount_that_has_ended_is_neither_a_request_to_stop_nor_a_removed_folder(tmp_path: Path) -> None:

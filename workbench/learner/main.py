@@ -87,6 +87,7 @@ def guard(folder: str) -> int:
         from workbench.learner.platform.descriptors import restore_limit
 
         restore_limit()
+    held = folder
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         held = system.held_path(descriptor, folder)
@@ -101,9 +102,10 @@ def guard(folder: str) -> int:
         was_started = os.path.exists(os.path.join(held, "state.json")) and found.get("phase") != "starting"
         if found.get("phase") == "exited":
             return 0
+        state.hold(descriptor, lock, found if was_started else None)
         launch = launch_document.read(folder)
     except (OSError, ValueError) as error:
-        sys.stderr.write("%s cannot be started: %s\n" % (folder, error))
+        sys.stderr.write("%s cannot be started: %s\n" % (folder, str(error).replace(held, folder)))
         return EXIT_NO_INPUT
     try:
         secrets = launch.secret_values()
@@ -133,7 +135,6 @@ def guard(folder: str) -> int:
             launch,
             secrets,
             mounts,
-            lock=lock,
             folder_descriptor=descriptor,
             release_data=release_data,
         ).run()
@@ -168,6 +169,7 @@ def _take_over(folder: str, descriptor: int, launch: LaunchDocument, secrets: di
             break
         except OSError:
             # On a full disk whoever looks at the learner sees that nobody has recorded its end yet.
+            state.keep_lock(folder, descriptor)
             if state.is_removed(folder, descriptor):
                 return
             time.sleep(RETRY_SECONDS)

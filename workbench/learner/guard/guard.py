@@ -6,7 +6,6 @@ the output; each notices the other's death.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -54,12 +53,10 @@ class Guard:
         secrets: dict[str, str],
         mounts: Sequence[Mount] = (),
         *,
-        lock: int,
         folder_descriptor: int,
         release_data: Callable[[], None] | None = None,
     ) -> None:
         self._folder = folder
-        self._lock = lock
         self._folder_descriptor = folder_descriptor
         # Whatever is at the path when we are about to write: this is the folder whose lock we hold.
         self._held_folder = system.held_path(folder_descriptor, folder)
@@ -113,6 +110,7 @@ class Guard:
         """Keep the learner until it has ended and that is recorded."""
         system.become_subreaper()
         self._listen_for_signals()
+        self._follow_mount()  # what was fetched before may have taken long
         if self._launch.stores or self._launch.retention:
             self._state.write(durable=False)  # their workers may take long to start
             self._start_workers()
@@ -310,19 +308,16 @@ class Guard:
         Its lock ended with the mount, and is taken first. Where another agent was faster, the learner is that one's: it
         ends what still runs, and we write nothing any more.
         """
-        if not state.is_mounted_anew(self._folder, self._folder_descriptor):
+        if self._is_removed or not state.is_mounted_anew(self._folder, self._folder_descriptor):
             return False
         # The scribe may still reach the files of the former mount. All that it knows is in the pipe and the tails.
         self._scribe.kill()
         try:
-            lock = state.follow_mount(self._folder, self._folder_descriptor)
+            if not state.follow_mount(self._folder, self._folder_descriptor):
+                os._exit(0)
         except OSError:
             return False  # it has ended again
-        if lock is None:
-            os._exit(0)
-        with contextlib.suppress(OSError):  # it is closed, though its mount has ended
-            os.close(self._lock)
-        self._lock = lock
+        self._output_saved = False  # the next scribe looks whether the file system kept all of it
         self._follow_log()
         self._requests.watch_anew()
         self._state.write(durable=False)
@@ -557,18 +552,20 @@ class Guard:
             self._retain_checkpoints(self._retention_worker)
         if self._upload_worker is not None:
             why = self._upload_results(self._upload_worker, why)
+        self._reach_folder()
         self._await_records()
         if self._launch.restarts and not self._is_removed:
             self._begin_next_attempt(self._state, why)
         self._state.document.update(phase="exited", stall="", reason=why)
-        while not self._state.write(durable=True) and not state.is_removed(
-            self._folder, self._folder_descriptor
-        ):
+        while not self._state.write(durable=True):
+            if self._follow_mount():
+                self._save_again()
+                continue
+            if state.is_removed(self._folder, self._folder_descriptor):
+                break
             select.poll().poll(_RETRY_SECONDS * 1000)
             if self._is_home_given_up():
                 return
-            if self._follow_mount():
-                self._save_again()
         self._state.clear()
         self._scribe.record_gpu_use()
         self._scribe.await_end(_SCRIBE_END_SECONDS)
@@ -637,8 +634,7 @@ class Guard:
         return state.end_of_attempt(self._launch) if self._state.written else {}
 
     def _save_again(self) -> None:
-        """Have a scribe look whether the file system kept all of the output."""
-        self._output_saved = False
+        """Have a scribe look whether the file system kept all of the output, where the mount has ended."""
         while not self._output_saved and not self._is_home_given_up():
             self._wait()
             self._step()
@@ -651,7 +647,16 @@ class Guard:
         for mount in self._mounts:
             mount.end()
         self._scribe.release_gpus()
-        return upload_all(self._folder, self._launch, self._secrets, self._state, self._write_record) or why
+        found = upload_all(
+            self._folder, self._launch, self._secrets, self._state, self._write_record, self._reach_folder
+        )
+        return found or why
+
+    def _reach_folder(self) -> str:
+        """Return the folder to write into; what is there after the next mount is whole first."""
+        self._follow_mount()
+        self._save_again()
+        return self._held_folder
 
     def _retain_checkpoints(self, worker: RetentionWorker) -> None:
         """Remove the checkpoints that the job does not keep; checksums of the last ones may take long."""

@@ -94,33 +94,70 @@ def take_inherited_lock(folder: str) -> Optional[int]:
     return int(named)
 
 
-def follow_mount(folder: str, descriptor: int) -> Optional[int]:
-    """Have the descriptor of a learner's folder lead to where its path does now; return the lock that lies there.
+_HOLDS: dict[int, tuple[int, tuple[Any, ...]]] = {}
+"""What a process, or the one that it was forked from, holds of a learner, by the descriptor of its folder.
 
-    None when another agent holds that: the learner is that one's, and the descriptor is as it was.
+That is the lock, and which agent its state names.
+"""
+
+
+def hold(descriptor: int, lock: int, document: Optional[dict[str, Any]] = None) -> None:
+    """Note that this process keeps a learner.
+
+    Args:
+        descriptor: the learner's folder, open.
+        lock: its lock.
+        document: its state, where another agent has begun it and was killed.
+    """
+    own = {"pid": os.getpid(), "start_ticks": system.start_ticks(os.getpid()), "boot_id": system.boot_id()}
+    _HOLDS[descriptor] = lock, _agent_of(own if document is None else document)
+
+
+def _agent_of(document: dict[str, Any]) -> tuple[Any, ...]:
+    return document.get("pid"), document.get("start_ticks"), document.get("boot_id")
+
+
+def _is_copy(folder: str, descriptor: int) -> bool:
+    """Say whether the state in a folder is that of the learner whose folder, open, this process holds."""
+    return descriptor in _HOLDS and _agent_of(read(folder)) == _HOLDS[descriptor][1]
+
+
+def follow_mount(folder: str, descriptor: int) -> bool:
+    """Have the descriptors of a learner's folder and lock lead to where its path does now; return whether they do.
+
+    They do not where another agent holds the lock: the learner is that one's, and they are as they were.
 
     Raises:
         OSError: the mount has ended again.
     """
     found = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        lock = take_lock(system.held_path(found, folder))
-        if lock is not None:
-            os.dup2(found, descriptor, inheritable=False)
-        return lock
+        held = system.held_path(found, folder)
+        lock = _HOLDS[descriptor][0] if descriptor in _HOLDS else None
+        if lock is None or not is_lock_of(held, lock):
+            taken = take_lock(held)
+            if taken is None:
+                return False
+            if lock is not None:  # else that of a folder to which the path may lead again would stay taken
+                os.dup2(taken, lock, inheritable=False)
+                os.close(taken)
+        os.dup2(found, descriptor, inheritable=False)
+        return True
     finally:
         os.close(found)
 
 
-def keep_lock(folder: str, descriptor: int) -> None:
+def keep_lock(folder: str, descriptor: int) -> bool:
     """Take a learner's lock again where it has ended with its mount; end this process where another agent has it.
 
-    As long as the mount is away nothing changes.
+    As long as the mount is away nothing changes. Returns whether the descriptor leads to another folder now.
     """
     if is_mounted_anew(folder, descriptor):
         with contextlib.suppress(OSError):
-            if follow_mount(folder, descriptor) is None:
+            if not follow_mount(folder, descriptor):
                 os._exit(0)
+            return True
+    return False
 
 
 def is_lock_of(folder: str, lock: int) -> bool:
@@ -231,6 +268,8 @@ class StateFile:
         try:
             self._replace(self._new, data, durable)
         except OSError as error:
+            if error.errno in system.MOUNT_ENDED:
+                return False  # no other file there takes it either, and the next mount has room
             if not _replace_by_spare(self._path, data, durable):
                 if self._may_be_first and not os.path.exists(self._path):
                     self._link_stall(error)
@@ -335,8 +374,8 @@ def is_removed(folder: str, descriptor: Optional[int] = None) -> bool:
     Args:
         folder: its path.
         descriptor: the folder, open since the learner began: with it a folder that was only moved, with the whole home,
-            is not taken for removed, and one that was removed is, though another has taken its place. A file in the
-            folder does for the former.
+            is not taken for removed, and one that was removed is, though another has taken its place, unless that is
+            a copy of it. A file in the folder does for the former.
     """
     try:
         found = os.stat(folder)
@@ -348,7 +387,7 @@ def is_removed(folder: str, descriptor: Optional[int] = None) -> bool:
             return descriptor is not None and error.errno == errno.ESTALE and system.is_mounted(descriptor)
     except OSError:
         return False  # a disk that does not answer now
-    return descriptor is not None and _is_replaced(descriptor, found)
+    return descriptor is not None and _is_replaced(descriptor, found) and not _is_copy(folder, descriptor)
 
 
 def _is_replaced(descriptor: int, found: os.stat_result) -> bool:
@@ -370,15 +409,21 @@ def is_away(folder: str) -> bool:
 
 
 def is_mounted_anew(folder: str, descriptor: int) -> bool:
-    """Say whether a folder's path leads to another mount than its descriptor, whose own has ended."""
+    """Say whether a folder's path leads to another mount than its descriptor, whose own has ended.
+
+    Or to a copy of the learner's folder that took its place: its state names the same agent.
+    """
     try:
-        device = os.stat(folder).st_dev
+        found = os.stat(folder)
     except OSError:
         return False
     try:
-        return os.fstat(descriptor).st_dev != device
+        own = os.fstat(descriptor)
     except OSError as error:
         return error.errno in system.MOUNT_ENDED
+    if own.st_dev != found.st_dev:
+        return True
+    return own.st_ino != found.st_ino and _is_copy(folder, descriptor)
 
 
 def is_kept(document: dict[str, Any]) -> bool:

@@ -191,7 +191,11 @@ class Orphan:
             values = self._launch.secret_values()
         except (OSError, ValueError):
             values = {}  # gone with the machine's restart
-        return upload_all(self._folder, self._launch, values, self.file, lambda _: None)
+        return upload_all(self._folder, self._launch, values, self.file, lambda _: None, self._reach_folder)
+
+    def _reach_folder(self) -> str:
+        state.keep_lock(self._folder, self._folder_descriptor)
+        return self._held_folder
 
     def stalled(self, text: str) -> None:
         """Say why output waits."""

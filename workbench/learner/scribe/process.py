@@ -250,6 +250,8 @@ class ScribeProcess:
                 )
                 break
             except OSError as error:
+                if os.getppid() != self._guard:
+                    state.keep_lock(self._folder, self._folder_descriptor)
                 if state.is_removed(self._folder, self._folder_descriptor):
                     return []
                 if stall != stall_text(error):

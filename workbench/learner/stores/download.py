@@ -6,6 +6,7 @@ retries transient errors.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -78,12 +79,15 @@ class DataDownload:
         except TransferError as error:
             self._end("", error.reason())
         except OSError as error:
+            if error.filename:
+                error.filename = str(error.filename).replace(self._held_folder, self._folder)
             self._end("", of_system(error).reason())
         else:
             return variables
         finally:
             if self._records is not None:
-                self._records.close()
+                with contextlib.suppress(OSError):  # its mount may have ended
+                    self._records.close()
         return None
 
     def check_stop(self) -> None:
@@ -92,7 +96,8 @@ class DataDownload:
         Raises:
             Stopped: not.
         """
-        if state.is_removed(self._folder):
+        self._keep_lock()
+        if state.is_removed(self._folder, self._folder_descriptor):
             raise DownloadStopped("kill", reasons.reason("its folder was removed"))
         request = state.read_stop(self._folder)
         if request:
@@ -238,7 +243,15 @@ class DataDownload:
                 time.sleep(_POLL_SECONDS)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
+    def _keep_lock(self) -> None:
+        """Go on in the folder that the path leads to, where its mount has ended and is there again."""
+        if state.keep_lock(self._folder, self._folder_descriptor) and self._records is not None:
+            with contextlib.suppress(OSError):  # it is closed, though its mount has ended
+                self._records.close()
+            self._records = None
+
     def _record_data(self, data: list[dict[str, Any]]) -> None:
+        self._keep_lock()
         path = os.path.join(self._held_folder, DATA_FILE)
         with open(path + ".new", "w", encoding="utf-8") as file:
             json.dump({"format": 1, "stores": data}, file)
@@ -247,6 +260,7 @@ class DataDownload:
             self._write({"time": system.now_us(), "kind": "data", **one})
 
     def _write(self, record: dict[str, Any]) -> None:
+        self._keep_lock()
         if self._records is None:
             path = os.path.join(self._held_folder, "records.jsonl")
             self._records = output.Records(path, records_header(self._launch))

@@ -53,11 +53,24 @@ class UploadWorker(PeriodicWorker):
 
 
 def upload_all(
-    folder: str, launch: LaunchDocument, secrets: Mapping[str, str], file: state.StateFile, write: Write
+    folder: str,
+    launch: LaunchDocument,
+    secrets: Mapping[str, str],
+    file: state.StateFile,
+    write: Write,
+    reach_folder: Callable[[], str],
 ) -> dict[str, Any] | None:
     """Upload all results of a learner whose command has ended; return the reason (for the state) if that failed.
 
-    ``write`` takes records. The state's phase becomes ``storing``; the caller records the end.
+    The state's phase becomes ``storing``; the caller records the end.
+
+    Args:
+        folder: the learner's folder.
+        launch: its launch document.
+        secrets: its secrets.
+        file: its state.
+        write: takes records.
+        reach_folder: returns the folder to write into: another agent may have the one at the path after hours.
     """
     stores = Stores(launch)
     if stores.results is None:
@@ -69,7 +82,7 @@ def upload_all(
     upload = ResultUpload(folder, stores, rclone, progress, lambda: check_not_killed(folder), write)
     failure: TransferError | None
     try:
-        _write_attempt(folder, stores, document)
+        _write_attempt(reach_folder(), stores, document)
         if stores.results["remote"] not in remotes_of(secrets):
             raise TransferError("the store's credentials are no longer on the backend", "S303")
         failure = upload.last()
@@ -83,7 +96,7 @@ def upload_all(
         progress.note(note)
     progress.end()
     summary = upload.summary(failure)
-    write_summary(folder, summary)
+    write_summary(reach_folder(), summary)
     file.update(doing="")
     if failure is None:
         return None
