@@ -562,6 +562,22 @@ def test_a_scribe_that_has_opened_nothing_records_the_end_in_the_next_mount(
     assert not is_locked(one)
 
 
+MOVES = """
+import os
+from workbench.learner.journal import state
+
+attempt, write = {ATTEMPT}, state.StateFile.write
+
+def moved_first(file, **options):
+    if file.document["phase"] == "exited" and os.path.exists(attempt):
+        os.rename(attempt, os.path.join(os.path.dirname(attempt), "moved"))
+    return write(file, **options)
+
+state.StateFile.write = moved_first
+"""
+"""Has the home moved in the instant before an agent records the end of its learner."""
+
+
 @pytest.mark.parametrize("is_old_removed", [False, True])
 def test_it_goes_on_in_a_copy_of_its_home_that_takes_the_homes_place(
     learner: Make, is_old_removed: bool
@@ -610,6 +626,20 @@ def test_a_scribe_without_its_guard_records_the_end_in_a_copy_of_the_home(learne
 
     assert (one.state()["phase"], one.state()["reason"]["code"]) == ("exited", "S202")
     assert not system.start_ticks(found["command_pid"])
+
+
+def test_the_end_that_an_agent_records_while_its_home_is_moved_is_the_only_one(learner: Make) -> None:
+    """Its scribe would take it for killed, since the path leads nowhere until the home is bound again."""
+    one = learner("exit 3", learners=2)
+    attempt = one.folder.parent
+    process = one.start_with(MOVES.replace("{ATTEMPT}", repr(str(attempt))))
+
+    assert ended(process) == 0
+    moved = attempt.with_name("moved")
+    until(lambda: not one.left(), "its scribe to end")
+    found = state.read(str(moved / one.folder.name))
+    assert (found["phase"], found["exit_code"], found.get("agent_killed")) == ("exited", 3, None)
+    moved.rename(attempt)
 
 
 def test_a_path_in_a_message_is_the_one_that_people_know(learner: Make) -> None:

@@ -183,6 +183,25 @@ def test_a_removed_folder_is_removed_though_another_has_taken_its_place(tmp_path
     assert (there, moved, removed) == (False, False, True)
 
 
+def test_a_folder_without_a_state_is_no_copy_of_one_whose_state_could_not_be_read(tmp_path: Path) -> None:
+    folder = tmp_path / "learner-1"
+    folder.mkdir()
+    (folder / "state.json").write_text('{"phase')
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    lock = state.take_lock(str(folder))
+    assert lock is not None
+    state.hold(descriptor, lock, state.read(str(folder)))
+    try:
+        folder.rename(tmp_path / "old")
+        folder.mkdir()
+
+        assert not state.is_mounted_anew(str(folder), descriptor)
+    finally:
+        os.close(descriptor)
+        os.close(lock)
+        state._HOLDS.clear()
+
+
 def test_a_copy_that_takes_a_removed_folders_place_is_the_learners_own(tmp_path: Path) -> None:
     folder, old = tmp_path / "learner-1", tmp_path / "old"
     folder.mkdir()

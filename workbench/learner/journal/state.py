@@ -119,7 +119,8 @@ def _agent_of(document: dict[str, Any]) -> tuple[Any, ...]:
 
 def _is_copy(folder: str, descriptor: int) -> bool:
     """Say whether the state in a folder is that of the learner whose folder, open, this process holds."""
-    return descriptor in _HOLDS and _agent_of(read(folder)) == _HOLDS[descriptor][1]
+    _, agent = _HOLDS.get(descriptor, (0, (None,)))
+    return agent[0] is not None and _agent_of(read(folder)) == agent
 
 
 def follow_mount(folder: str, descriptor: int) -> bool:
@@ -384,7 +385,8 @@ def is_removed(folder: str, descriptor: Optional[int] = None) -> bool:
             return descriptor is None or os.fstat(descriptor).st_nlink == 0
         except OSError as error:
             # A network file system that knows the folder no more; where its mount has ended it may come back.
-            return descriptor is not None and error.errno == errno.ESTALE and system.is_mounted(descriptor)
+            is_unknown = error.errno in (errno.ESTALE, errno.ENOENT)
+            return descriptor is not None and is_unknown and system.is_mounted(descriptor)
     except OSError:
         return False  # a disk that does not answer now
     return descriptor is not None and _is_replaced(descriptor, found) and not _is_copy(folder, descriptor)

@@ -305,7 +305,7 @@ class Scribe:
     # The end
 
     def _guard_died(self) -> None:
-        found = state.read(self._folder)
+        found = state.read(self._held_folder)  # the path may lead nowhere where the home is being moved
         if self._output_saved and found.get("phase") == "exited":
             state.StateFile(self._held_folder, found).clear()  # it may have been killed just before it did
             self._recorded = True
