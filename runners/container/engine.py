@@ -261,11 +261,7 @@ class Engine:
         """
         if not any(one["Name"] == name for one in self.networks(f"{LABEL_HOME}={home}")):
             return True
-        try:
-            self.ask("DELETE", f"networks/{name}")
-        except EngineRefused as error:
-            return error.status == NOT_FOUND
-        return True
+        return container_creation.remove_network(self.ask, name)
 
     def _found(self, method: str, target: str) -> dict[str, Any] | None:
         try:
