@@ -152,9 +152,9 @@ class HostOperations:
     ) -> Dict[str, Any]:
         """Have these jobs of a home wait in the host's queue; return the turns of all that do, and the machine.
 
-        Of jobs that were ``handed_over`` the home's waiter has the entries: it hears what has changed, and gets those
-        that are still held here, since another connection handed their jobs over. Those that are ``unchanged`` are as
-        this connection sent them before; those that it did not send count as missed.
+        Of jobs that were ``handed_over`` the home's waiter has the entries: it is sent what has changed. An entry that
+        this connection still holds, since another one handed its job over, goes with that. Those that are ``unchanged``
+        are as this connection sent them before; those that it did not send count as missed.
 
         Those in ``sparing`` preempt nobody, since another host keeps them from starting; ``has_room`` in the answer
         names those for which enough may be preempted. Those ``aside`` do not wait now, and keep their time for later.
@@ -183,10 +183,10 @@ class HostOperations:
         return {**answer, "has_room": sorted(room)}
 
     def _pass_changes(self, folder: str, home: str, handed_over: Sequence[Mapping[str, Any]]) -> List[str]:
-        """Tell the home's waiter which jobs have another priority, position, weight or gates, or are to be tried again.
+        """Send the home's waiter which jobs have another priority, position, weight or gates, or are to be tried again.
 
-        It gets the entries of those that are held here. Return the jobs of which it was not told: it is busy, or gone,
-        which the states of its learners show.
+        An entry that this connection holds is passed on with its job's change. Return the jobs whose change did not
+        reach the waiter: it is busy, or gone, which the states of its learners show.
         """
         missed: List[str] = []
         if not handed_over:
