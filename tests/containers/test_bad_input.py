@@ -11,7 +11,7 @@ import subprocess
 import tarfile
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ import pytest
 from tests.containers.own_engine import own_engine
 from tests.containers.own_engine import why_not as why_no_engine
 from tests.support.command import Fabric
+from tests.support.engine import engine_that_answers
 from tests.support.images import BUSYBOX, DEBIAN, NOSHELL
 from tests.support.waiting import until
 from workbench.paths import Home
@@ -88,34 +89,10 @@ def test_an_engine_that_does_not_see_our_files(fabric: Fabric, home: Home, clean
     assert "does not see this machine's files" in plain.stderr
 
 
-@contextmanager
-def answering(path: Path, answers: dict[str, str]) -> Iterator[None]:
-    """Answer as an engine would with this description of itself."""
-
-    def serve() -> None:
-        while True:
-            try:
-                client, _ = server.accept()
-            except OSError:
-                return
-            with client:
-                words = client.recv(65536).split(None, 2)
-                body = answers.get(words[1].decode().rpartition("/")[2], "{}") if len(words) > 1 else ""
-                client.sendall(f"HTTP/1.0 200 OK\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
-
-    with closing(socket.socket(socket.AF_UNIX)) as server:
-        server.bind(str(path))
-        server.listen()
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield
-        server.shutdown(socket.SHUT_RDWR)
-    thread.join(5)
-
-
-def test_an_engine_that_is_too_old(fabric: Fabric, clean_environment: Path, home: Home) -> None:
-    path = clean_environment / "old.sock"
-    with answering(path, {"_ping": "OK", "version": '{"Version": "18.09.1", "ApiVersion": "1.39"}'}):
+def test_an_engine_that_is_too_old(fabric: Fabric, home: Home) -> None:
+    head = b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n"
+    version = head + b'{"Version": "18.09.1", "ApiVersion": "1.39"}'
+    with engine_that_answers(head + b"{}", {b"/version": version}) as path:
         message = refused(fabric, home, "--image", DEBIAN, code=78, DOCKER_HOST=f"unix://{path}")
 
     assert f"The container engine at {path} is too old: 18.09.1." in message

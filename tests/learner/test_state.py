@@ -5,7 +5,10 @@ import json
 import os
 import shutil
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -183,38 +186,41 @@ def test_a_removed_folder_is_removed_though_another_has_taken_its_place(tmp_path
     assert (there, moved, removed) == (False, False, True)
 
 
-def test_a_folder_without_a_state_is_no_copy_of_one_whose_state_could_not_be_read(tmp_path: Path) -> None:
-    folder = tmp_path / "learner-1"
-    folder.mkdir()
-    (folder / "state.json").write_text('{"phase')
+@contextmanager
+def held(folder: Path, document: dict[str, Any] | None = None) -> Iterator[tuple[int, int]]:
+    """Hold a learner's folder as its agent does; give the descriptors of folder and lock."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     lock = state.take_lock(str(folder))
     assert lock is not None
-    state.hold(descriptor, lock, state.read(str(folder)))
+    state.hold(descriptor, lock, document)
     try:
-        folder.rename(tmp_path / "old")
-        folder.mkdir()
-
-        assert not state.is_mounted_anew(str(folder), descriptor)
+        yield descriptor, lock
     finally:
         os.close(descriptor)
         os.close(lock)
         state._HOLDS.clear()
 
 
+def test_a_folder_without_a_state_is_no_copy_of_one_whose_state_could_not_be_read(tmp_path: Path) -> None:
+    folder = tmp_path / "learner-1"
+    folder.mkdir()
+    (folder / "state.json").write_text('{"phase')
+    with held(folder, state.read(str(folder))) as (descriptor, _):
+        folder.rename(tmp_path / "old")
+        folder.mkdir()
+
+        assert not state.is_mounted_anew(str(folder), descriptor)
+
+
 def test_a_copy_that_takes_a_removed_folders_place_is_the_learners_own(tmp_path: Path) -> None:
     folder, old = tmp_path / "learner-1", tmp_path / "old"
     folder.mkdir()
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    lock = state.take_lock(str(folder))
-    assert lock is not None
-    state.hold(descriptor, lock)
-    begun(folder).write(durable=False)
-    shutil.copytree(folder, tmp_path / "copy")
-    shutil.copytree(folder, tmp_path / "foreign")
-    (tmp_path / "foreign" / "state.json").write_text(json.dumps({"pid": os.getpid(), "start_ticks": 1}))
     found = {}
-    try:
+    with held(folder) as (descriptor, _):
+        begun(folder).write(durable=False)
+        shutil.copytree(folder, tmp_path / "copy")
+        shutil.copytree(folder, tmp_path / "foreign")
+        (tmp_path / "foreign" / "state.json").write_text(json.dumps({"pid": os.getpid(), "start_ticks": 1}))
         folder.rename(old)
         for number in range(2):
             for name in ("copy", "foreign"):
@@ -224,10 +230,6 @@ def test_a_copy_that_takes_a_removed_folders_place_is_the_learners_own(tmp_path:
                 folder.rename(tmp_path / name)
             if not number:
                 shutil.rmtree(old)
-    finally:
-        os.close(descriptor)
-        os.close(lock)
-        state._HOLDS.clear()
 
     assert found == {
         ("copy", 0): (False, True),
@@ -240,14 +242,10 @@ def test_a_copy_that_takes_a_removed_folders_place_is_the_learners_own(tmp_path:
 def test_a_path_that_leads_to_a_former_folder_again_finds_its_lock_free(tmp_path: Path) -> None:
     folder, other = tmp_path / "learner-1", tmp_path / "other"
     folder.mkdir()
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    lock = state.take_lock(str(folder))
-    assert lock is not None
-    state.hold(descriptor, lock)
-    begun(folder).write(durable=False)
-    shutil.copytree(folder, other)
     followed = []
-    try:
+    with held(folder) as (descriptor, lock):
+        begun(folder).write(durable=False)
+        shutil.copytree(folder, other)
         for _ in range(3):
             folder.rename(tmp_path / "beside")
             other.rename(folder)
@@ -256,10 +254,6 @@ def test_a_path_that_leads_to_a_former_folder_again_finds_its_lock_free(tmp_path
             followed.append(is_followed and state.is_lock_of(str(folder), lock))
         another = state.take_lock(str(other))
         own = state.take_lock(str(folder))
-    finally:
-        os.close(descriptor)
-        os.close(lock)
-        state._HOLDS.clear()
 
     assert followed == [True, True, True]
     assert another is not None

@@ -311,8 +311,11 @@ def test_an_engine_that_keeps_a_network_holds_up_the_end_of_its_attempt_for_a_ti
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("workbench.learner.guard.next_attempt._ENGINE_SECONDS", 0.3)
-    with engine_that_answers(ATTACHED, {b"/_ping": PING}) as path:
+    answers = [ATTACHED] * 50
+    with engine_that_answers(NO_SUCH, {b"/_ping": PING, b"DELETE": answers}) as path:
         await_network_removal({"engine": path, "create": {"network": {"name": "learner-x-a1"}}})
+
+    assert 1 < len(answers) < 50, "it was asked, and given up while the engine would keep it for longer"
 
 
 def container_acts(options: dict[str, Any]) -> list[str]:
