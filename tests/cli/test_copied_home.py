@@ -52,7 +52,7 @@ def pid(fabric: Fabric, home: Home) -> int:
     until_runs(fabric, "long")
     folder = home.job(fabric.json("show", "long", "--json")["id"]).attempt(1).learner(1)
     found = int(json.loads(folder.state.read_bytes())["command_pid"])
-    assert is_alive(found)
+    until(lambda: is_alive(found), "its shell to be executed")
     return found
 
 
