@@ -187,10 +187,10 @@ def test_a_request_to_stop_is_obeyed_after_the_next_mount(mount: FuseMount, remo
 def test_a_mount_that_is_away_when_the_watch_would_begin_is_noticed(mount: FuseMount) -> None:
     folder = mount.point / "attempt-1" / "learner-1"
     folder.mkdir(parents=True)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    held = state.HeldFolder(str(folder))
     try:
         launch = LaunchDocument({"attempt_dir": str(folder.parent), "learners": 1})
-        requests = Requests(str(folder), launch, descriptor)
+        requests = Requests(held, launch)
         mount.unmount()
         until(lambda: requests.check() == {} and requests._is_away, "it to have looked")
         mount.mount()
@@ -198,7 +198,7 @@ def test_a_mount_that_is_away_when_the_watch_would_begin_is_noticed(mount: FuseM
 
         assert until(requests.check, "the request") == {"kind": "halt"}
     finally:
-        os.close(descriptor)
+        os.close(held.descriptor)
 
 
 def test_a_command_that_ends_meanwhile_is_recorded_with_all_that_it_printed(
@@ -424,7 +424,7 @@ ResultUpload.last = last
 DataDownload.run = lambda self: {}
 guard.Guard._start_workers = lambda self: setattr(self, "_upload_worker", guard_worker(self))
 def guard_worker(self):
-    return upload_process.UploadWorker(self._folder, self._launch, self._secrets)
+    return upload_process.UploadWorker(self._folder.path, self._launch, self._secrets)
 """
 """The same of one that stores what its learner leaves behind."""
 
@@ -432,7 +432,7 @@ FULL = """
 import os
 from workbench.learner.stores.download import DataDownload
 def fetch(self):
-    raise OSError(28, "No space left on device", os.path.join(self._held_folder, "data.json"))
+    raise OSError(28, "No space left on device", os.path.join(self._folder.held_path, "data.json"))
 DataDownload._fetch = fetch
 """
 """Lines of Python with which there is no room for what an agent has downloaded."""
@@ -721,16 +721,16 @@ def test_files_that_lost_their_end_are_as_they_were(mount: FuseMount, remote: Ma
 def test_no_second_process_is_needed_to_see_that_a_mount_is_another(mount: FuseMount) -> None:
     folder = mount.point / "learner-1"
     folder.mkdir()
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    held = state.HeldFolder(str(folder))
     try:
-        assert not state.is_mounted_anew(str(folder), descriptor)
+        assert not held.is_mounted_anew()
         mount.unmount()
         assert state.is_away(str(folder))
-        assert not state.is_mounted_anew(str(folder), descriptor)
+        assert not held.is_mounted_anew()
         mount.mount()
-        assert state.is_mounted_anew(str(folder), descriptor)
+        assert held.is_mounted_anew()
     finally:
-        os.close(descriptor)
+        os.close(held.descriptor)
 
 
 def test_a_state_says_whether_its_agent_runs() -> None:

@@ -187,36 +187,35 @@ def test_a_removed_folder_is_removed_though_another_has_taken_its_place(tmp_path
 
 
 @contextmanager
-def held(folder: Path, document: dict[str, Any] | None = None) -> Iterator[tuple[int, int]]:
-    """Hold a learner's folder as its agent does; give the descriptors of folder and lock."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    lock = state.take_lock(str(folder))
-    assert lock is not None
-    state.hold(descriptor, lock, document)
+def held(folder: Path, document: dict[str, Any] | None = None) -> Iterator[state.HeldFolder]:
+    """Hold a learner's folder as its agent does."""
+    found = state.HeldFolder(str(folder))
+    assert found.take_lock()
+    found.keep(document)
     try:
-        yield descriptor, lock
+        yield found
     finally:
-        os.close(descriptor)
-        os.close(lock)
-        state._HOLDS.clear()
+        os.close(found.descriptor)
+        assert found.lock is not None
+        os.close(found.lock)
 
 
 def test_a_folder_without_a_state_is_no_copy_of_one_whose_state_could_not_be_read(tmp_path: Path) -> None:
     folder = tmp_path / "learner-1"
     folder.mkdir()
     (folder / "state.json").write_text('{"phase')
-    with held(folder, state.read(str(folder))) as (descriptor, _):
+    with held(folder, state.read(str(folder))) as found:
         folder.rename(tmp_path / "old")
         folder.mkdir()
 
-        assert not state.is_mounted_anew(str(folder), descriptor)
+        assert not found.is_mounted_anew()
 
 
 def test_a_copy_that_takes_a_removed_folders_place_is_the_learners_own(tmp_path: Path) -> None:
     folder, old = tmp_path / "learner-1", tmp_path / "old"
     folder.mkdir()
     found = {}
-    with held(folder) as (descriptor, _):
+    with held(folder) as own:
         begun(folder).write(durable=False)
         shutil.copytree(folder, tmp_path / "copy")
         shutil.copytree(folder, tmp_path / "foreign")
@@ -225,8 +224,7 @@ def test_a_copy_that_takes_a_removed_folders_place_is_the_learners_own(tmp_path:
         for number in range(2):
             for name in ("copy", "foreign"):
                 (tmp_path / name).rename(folder)
-                is_removed = state.is_removed(str(folder), descriptor)
-                found[name, number] = is_removed, state.is_mounted_anew(str(folder), descriptor)
+                found[name, number] = own.is_removed(), own.is_mounted_anew()
                 folder.rename(tmp_path / name)
             if not number:
                 shutil.rmtree(old)
@@ -243,15 +241,15 @@ def test_a_path_that_leads_to_a_former_folder_again_finds_its_lock_free(tmp_path
     folder, other = tmp_path / "learner-1", tmp_path / "other"
     folder.mkdir()
     followed = []
-    with held(folder) as (descriptor, lock):
+    with held(folder) as found:
         begun(folder).write(durable=False)
         shutil.copytree(folder, other)
         for _ in range(3):
             folder.rename(tmp_path / "beside")
             other.rename(folder)
             (tmp_path / "beside").rename(other)
-            is_followed = state.keep_lock(str(folder), descriptor)
-            followed.append(is_followed and state.is_lock_of(str(folder), lock))
+            is_followed = found.keep_lock()
+            followed.append(is_followed and found.lock and state.is_lock_of(str(folder), found.lock))
         another = state.take_lock(str(other))
         own = state.take_lock(str(folder))
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from workbench.learner.journal.launch_document import LaunchDocument
+    from workbench.learner.journal.state import HeldFolder
     from workbench.learner.stores.mount import Mount
 
 USAGE = (
@@ -87,36 +88,37 @@ def guard(folder: str) -> int:
         from workbench.learner.platform.descriptors import restore_limit
 
         restore_limit()
-    held = folder
+    held_path = folder
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        held = system.held_path(descriptor, folder)
-        inherited = state.take_inherited_lock(held)
-        lock = state.take_lock(held) if inherited is None else inherited
-        if lock is None:
+        held = state.HeldFolder(folder)
+        held_path = held.held_path
+        is_inherited = held.take_inherited_lock()
+        if not is_inherited and not held.take_lock():
             return 0
-        found = state.read(held)
+        found = state.read(held_path)
         # Who wrote it hands its lock to us, or it stays: its mount came back just now, and it takes its lock again.
-        if inherited is None and found.get("phase") != "exited" and _stays(found):
+        if not is_inherited and found.get("phase") != "exited" and _stays(found):
             return 0
-        was_started = os.path.exists(os.path.join(held, "state.json")) and found.get("phase") != "starting"
+        was_started = (
+            os.path.exists(os.path.join(held_path, "state.json")) and found.get("phase") != "starting"
+        )
         if found.get("phase") == "exited":
             return 0
-        state.hold(descriptor, lock, found if was_started else None)
+        held.keep(found if was_started else None)
         launch = launch_document.read(folder)
     except (OSError, ValueError) as error:
-        sys.stderr.write("%s cannot be started: %s\n" % (folder, str(error).replace(held, folder)))
+        sys.stderr.write("%s cannot be started: %s\n" % (folder, str(error).replace(held_path, folder)))
         return EXIT_NO_INPUT
     try:
         secrets = launch.secret_values()
     except (OSError, ValueError) as error:
         if not was_started:
-            state.refuse(held, launch, "its secrets cannot be read: %s" % error)
+            state.refuse(held_path, launch, "its secrets cannot be read: %s" % error)
             return EXIT_NO_INPUT
         secrets = {}  # dropped since: what is left to be done needs none
     os.chdir("/")
     if was_started:
-        _take_over(folder, descriptor, launch, secrets)
+        _take_over(held, launch, secrets)
         return 0
     variables: dict[str, str] | None = {}
     mounts: list[Mount] = []
@@ -124,20 +126,13 @@ def guard(folder: str) -> int:
     if launch.stores:
         from workbench.learner.stores.download import DataDownload
 
-        fetching = DataDownload(folder, descriptor, launch, secrets)  # it holds what it brings
+        fetching = DataDownload(held, launch, secrets)  # it holds what it brings
         variables, mounts, release_data = fetching.run(), fetching.mounts, fetching.release
     if variables is not None:
         from workbench.learner.guard.guard import Guard
 
         launch.env.update(variables)
-        Guard(
-            folder,
-            launch,
-            secrets,
-            mounts,
-            folder_descriptor=descriptor,
-            release_data=release_data,
-        ).run()
+        Guard(held, launch, secrets, mounts, release_data=release_data).run()
     return 0
 
 
@@ -152,25 +147,24 @@ def _stays(found: dict[str, Any]) -> bool:
     return True
 
 
-def _take_over(folder: str, descriptor: int, launch: LaunchDocument, secrets: dict[str, str]) -> None:
+def _take_over(folder: HeldFolder, launch: LaunchDocument, secrets: dict[str, str]) -> None:
     """End a learner whose agent was killed, keep what its pipe still holds, and record that."""
-    from workbench.learner.journal import state
     from workbench.learner.scribe.masking import Mask, texts_to_mask
     from workbench.learner.scribe.orphan import rescued_pipes
     from workbench.learner.scribe.process import open_channels
     from workbench.learner.scribe.scribe import RETRY_SECONDS, Scribe
 
-    launch.follow_move(folder)
-    pipes = rescued_pipes(folder, descriptor, launch)
+    launch.follow_move(folder.path)
+    pipes = rescued_pipes(folder, launch)
     while True:
         try:
             mask = Mask(texts_to_mask(secrets, launch.env))
-            channels = open_channels(folder, launch, mask, pipes, folder_descriptor=descriptor)
+            channels = open_channels(folder, launch, mask, pipes)
             break
         except OSError:
             # On a full disk whoever looks at the learner sees that nobody has recorded its end yet.
-            state.keep_lock(folder, descriptor)
-            if state.is_removed(folder, descriptor):
+            folder.keep_lock()
+            if folder.is_removed():
                 return
             time.sleep(RETRY_SECONDS)
-    Scribe(folder, launch, channels, folder_descriptor=descriptor).run()
+    Scribe(folder, launch, channels).run()

@@ -48,22 +48,18 @@ class Guard:
 
     def __init__(
         self,
-        folder: str,
+        folder: state.HeldFolder,
         launch: LaunchDocument,
         secrets: dict[str, str],
         mounts: Sequence[Mount] = (),
         *,
-        folder_descriptor: int,
         release_data: Callable[[], None] | None = None,
     ) -> None:
         self._folder = folder
-        self._folder_descriptor = folder_descriptor
-        # Whatever is at the path when we are about to write: this is the folder whose lock we hold.
-        self._held_folder = system.held_path(folder_descriptor, folder)
         self._launch = launch
         self._environment = {
-            "FABRIC_REPORT": os.path.join(folder, REPORT_FILE),
-            "FABRIC_STOP_FILE": os.path.join(folder, "stop.json"),
+            "FABRIC_REPORT": os.path.join(folder.path, REPORT_FILE),
+            "FABRIC_STOP_FILE": os.path.join(folder.path, "stop.json"),
             **{str(name): str(value) for name, value in launch.env.items()},
             **variables_of(secrets),
             processes.MARKER: launch.marker,
@@ -71,16 +67,15 @@ class Guard:
         self._secrets = secrets
         self._mounts = mounts
         self._release_data = release_data
-        self._state = state.StateFile.begin(folder, launch, folder_descriptor)
+        self._state = state.StateFile.begin(folder, launch)
         if launch.stop_when:
             self._state.document["stop_rules"] = True
-        self._requests = Requests(folder, launch, self._folder_descriptor)
+        self._requests = Requests(folder, launch)
         self._limits = LearnerLimits(launch)
-        self._stopping = LearnerStop(self._held_folder, self._members)
+        self._stopping = LearnerStop(folder.held_path, self._members)
         self._pipes = Pipes(["setup", "output"] if launch.setup else ["output"])
         self._scribe = ScribeProcess(
             folder,
-            self._folder_descriptor,
             launch,
             Mask(texts_to_mask(secrets, launch.env)),
             self._pipes,
@@ -205,7 +200,7 @@ class Guard:
             text = "the agent was asked to end, as when the machine shuts down"
             self._stopping.why = self._stopping.why or reasons.reason(text, "S202")
             # First, since the command may look as soon as it has its signal.
-            state.announce_end(self._held_folder, "its machine")
+            state.announce_end(self._folder.held_path, "its machine")
             self._end(self._launch.grace_seconds)
 
     # Starting
@@ -221,7 +216,9 @@ class Guard:
         script = self._launch.setup if setup else self._launch.command
         path = self._environment.get("PATH", os.defpath)
         try:
-            argv = spawn.shell_argv(self._launch, script, self._folder, act + ".sh", path, self._held_folder)
+            argv = spawn.shell_argv(
+                self._launch, script, self._folder.path, act + ".sh", path, self._folder.held_path
+            )
             environment = {**self._environment, **self._start_variables(act)}
             self._child = spawn.hold(argv, self._launch, environment, self._pipes.write_ends[name])
         except OSError as error:
@@ -255,7 +252,7 @@ class Guard:
         """Return the variables of a trial of Determined that are known only when its command starts."""
         if act == "setup" or not self._environment.get("DET_EXPERIMENT_CONFIG"):
             return {}
-        if os.path.exists(os.path.join(self._folder, "container.json")):
+        if os.path.exists(os.path.join(self._folder.path, "container.json")):
             return {}  # its first process finds them: what a container has made is not for the machine to follow
         from workbench.learner.determined_jobs import start_variables
 
@@ -267,7 +264,7 @@ class Guard:
             return False
         from workbench.learner.determined_jobs import is_unacknowledged
 
-        return is_unacknowledged(self._folder)
+        return is_unacknowledged(self._folder.path)
 
     def _release_command(self) -> None:
         if not self._state.written or self._child is None:
@@ -284,13 +281,13 @@ class Guard:
         if self._launch.stores:
             from workbench.learner.stores.upload_process import UploadWorker
 
-            self._upload_worker = UploadWorker(self._folder, self._launch, self._secrets)
+            self._upload_worker = UploadWorker(self._folder.path, self._launch, self._secrets)
             if self._upload_worker.is_own:
                 self._upload_worker.start()
         if self._launch.retention:
             from workbench.learner.stores.retention import RetentionWorker
 
-            self._retention_worker = RetentionWorker(self._folder, self._launch)
+            self._retention_worker = RetentionWorker(self._folder.path, self._launch)
             self._retention_worker.start()
 
     def _own_pids(self) -> tuple[int, ...]:
@@ -308,12 +305,12 @@ class Guard:
         Its lock ended with the mount, and is taken first. Where another agent was faster, the learner is that one's: it
         ends what still runs, and we write nothing any more.
         """
-        if self._is_removed or not state.is_mounted_anew(self._folder, self._folder_descriptor):
+        if self._is_removed or not self._folder.is_mounted_anew():
             return False
         # The scribe may still reach the files of the former mount. All that it knows is in the pipe and the tails.
         self._scribe.kill()
         try:
-            if not state.follow_mount(self._folder, self._folder_descriptor):
+            if not self._folder.follow():
                 os._exit(0)
         except OSError:
             return False  # it has ended again
@@ -326,7 +323,7 @@ class Guard:
     def _follow_log(self) -> None:
         """Let what the agents themselves say go to the log that is there now."""
         try:
-            log = os.open(os.path.join(self._held_folder, LOG), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            log = os.open(os.path.join(self._folder.held_path, LOG), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         except OSError:
             return  # it was started without one
         for stream in (1, 2):
@@ -335,7 +332,7 @@ class Guard:
 
     def _is_home_given_up(self) -> bool:
         """Say whether the command ended long ago and its end cannot be recorded: the home did not come back."""
-        if not self._command_ended or not state.is_away(self._folder) or self._is_removed:
+        if not self._command_ended or not state.is_away(self._folder.path) or self._is_removed:
             return False
         return system.elapsed_seconds() - self._ended_at > state.HOME_SECONDS
 
@@ -346,7 +343,7 @@ class Guard:
         if self._requests.has_reports and not self._has_reports:
             self._has_reports = True
             self._scribe.send("reports")
-        if not self._is_removed and state.is_removed(self._folder, self._folder_descriptor):
+        if not self._is_removed and self._folder.is_removed():
             self._is_removed = (
                 True  # who removed it wants nothing of it any more, and could not stop it either
             )
@@ -361,7 +358,7 @@ class Guard:
             if excess is not None and not self._command_ended:
                 if excess.kind in (PREEMPT, "max_runtime", "halt"):
                     # First, since the command may look as soon as it has its signal.
-                    state.announce_end(self._held_folder, excess.why["text"])
+                    state.announce_end(self._folder.held_path, excess.why["text"])
                 self._stop(excess.kind, excess.why, excess.grace_seconds)
 
     def _obey(self, request: dict[str, Any]) -> None:
@@ -456,15 +453,13 @@ class Guard:
 
     def _decide(self) -> None:
         """Record that this learner's end decides the attempt, if it does; tried again while the disk is full."""
-        if not self._is_removed and (
-            state.is_away(self._folder) or state.is_mounted_anew(self._folder, self._folder_descriptor)
-        ):
+        if not self._is_removed and (state.is_away(self._folder.path) or self._folder.is_mounted_anew()):
             return  # how the others ended cannot be seen, or another agent may have our lock
         failed = self._stopping.why is not None
         ended = self._state.document["exit_code"], self._state.document["signal"]
         try:
             decided = (failed or state.decides(self._launch)) and state.decide(
-                self._launch, *ended, failed=failed, folder=self._held_folder
+                self._launch, *ended, failed=failed, folder=self._folder.held_path
             )
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -539,10 +534,10 @@ class Guard:
             why = reasons.of_lost_output(self._lost_bytes)
         elif why is not None and why["code"] in ("C201", "C202", "C206"):
             name = "setup" if self._act == "setup" else "output"
-            found = reasons.read_reason(self._folder)
+            found = reasons.read_reason(self._folder.path)
             has_gpus = bool(self._launch.slots)
-            lost = reasons.of_lost_gpu(self._folder, name) if has_gpus else None
-            last = reasons.with_last_line(why, self._folder, name, has_gpus=has_gpus)
+            lost = reasons.of_lost_gpu(self._folder.path, name) if has_gpus else None
+            last = reasons.with_last_line(why, self._folder.path, name, has_gpus=has_gpus)
             why = found.get("reason") or lost or last
             self._state.document.update(stopped=found.get("stopped") or self._state.document["stopped"])
         if self._retention_worker is not None or self._upload_worker is not None:
@@ -561,7 +556,7 @@ class Guard:
             if self._follow_mount():
                 self._save_again()
                 continue
-            if state.is_removed(self._folder, self._folder_descriptor):
+            if self._folder.is_removed():
                 break
             select.poll().poll(_RETRY_SECONDS * 1000)
             if self._is_home_given_up():
@@ -588,7 +583,7 @@ class Guard:
         try:
             # What its search had asked to finish is not tried again; one that is preempted is asked by its agent.
             is_preempted = document["stopped"] == PREEMPT
-            if state.is_stop(self._folder) or (state.read_stop(self._folder) and not is_preempted):
+            if state.is_stop(self._folder.path) or (state.read_stop(self._folder.path) and not is_preempted):
                 return
             found, failure = document, why
             if self._launch.learners > 1:
@@ -603,7 +598,7 @@ class Guard:
             is_preempted = found["stopped"] == PREEMPT
             is_of_platform = not is_preempted and str((failure or {}).get("code")).startswith("S")
             following = following_attempt(
-                self._folder,
+                self._folder.path,
                 self._launch,
                 self._secrets,
                 is_preempted=is_preempted,
@@ -648,7 +643,12 @@ class Guard:
             mount.end()
         self._scribe.release_gpus()
         found = upload_all(
-            self._folder, self._launch, self._secrets, self._state, self._write_record, self._reach_folder
+            self._folder.path,
+            self._launch,
+            self._secrets,
+            self._state,
+            self._write_record,
+            self._reach_folder,
         )
         return found or why
 
@@ -656,7 +656,7 @@ class Guard:
         """Return the folder to write into; what is there after the next mount is whole first."""
         self._follow_mount()
         self._save_again()
-        return self._held_folder
+        return self._folder.held_path
 
     def _retain_checkpoints(self, worker: RetentionWorker) -> None:
         """Remove the checkpoints that the job does not keep; checksums of the last ones may take long."""
@@ -664,7 +664,7 @@ class Guard:
 
         worker.end()
         self._scribe.release_gpus()
-        retain_checkpoints(self._folder, self._launch, self._write_record)
+        retain_checkpoints(self._folder.path, self._launch, self._write_record)
 
     def _write_record(self, record: dict[str, Any]) -> None:
         self._are_records_kept = False

@@ -53,10 +53,9 @@ class Requests:
     The folders signal their changes, where the system can do so; elsewhere they are watched or polled.
     """
 
-    def __init__(self, folder: str, launch: LaunchDocument, folder_descriptor: int) -> None:
+    def __init__(self, folder: state.HeldFolder, launch: LaunchDocument) -> None:
         self._folder = folder
         self._launch = launch
-        self._folder_descriptor = folder_descriptor
         self._attempt_descriptor: int | None = None
         self._watcher: Watcher | None = None
         self._is_changed = False
@@ -98,7 +97,7 @@ class Requests:
         if not was_changed and now < self._check_at:
             return False
         if self._check_at and not self._is_watched:
-            self._is_away = state.is_away(self._folder)
+            self._is_away = state.is_away(self._folder.path)
             if not self._is_away:
                 self._watch()
         self._check_at = now + self._pause_seconds()
@@ -109,19 +108,19 @@ class Requests:
         return self._attempt_descriptor is not None or self._watcher is not None
 
     def _watch(self) -> None:
-        self._is_elsewhere = system.may_lose_writes(self._folder)
+        self._is_elsewhere = system.may_lose_writes(self._folder.path)
         # Who ends sooner is asked nothing, and leaves a disk no time to fill up.
-        state.keep_spares(system.held_path(self._folder_descriptor, self._folder))
+        state.keep_spares(self._folder.held_path)
         # The folder of the attempt too: the removal of a folder that is in use is reported by the one above it only.
         self._attempt_descriptor = folder_signal.open_signalling(self._launch.attempt_dir)
         if self._attempt_descriptor is not None:
-            if folder_signal.signal_changes(self._folder_descriptor):
+            if folder_signal.signal_changes(self._folder.descriptor):
                 return
             os.close(self._attempt_descriptor)
             self._attempt_descriptor = None
         from workbench.learner.platform.watch import Watcher
 
-        self._watcher = Watcher(self._paths(), polling=not system.reports_changes(self._folder))
+        self._watcher = Watcher(self._paths(), polling=not system.reports_changes(self._folder.path))
 
     def fileno(self) -> int | None:
         """Return a descriptor that is readable when something has changed; None where there is none."""
@@ -139,17 +138,17 @@ class Requests:
 
     def _paths(self) -> list[str]:
         paths = [
-            os.path.join(self._folder, "stop.json"),
+            os.path.join(self._folder.path, "stop.json"),
             os.path.join(self._launch.attempt_dir, "decision.json"),
         ]
-        return paths if self.has_reports else [*paths, os.path.join(self._folder, REPORT_FILE)]
+        return paths if self.has_reports else [*paths, os.path.join(self._folder.path, REPORT_FILE)]
 
     def _read(self) -> None:
-        self._stop = state.read_stop(self._folder)
-        if not self.has_reports and os.path.exists(os.path.join(self._folder, REPORT_FILE)):
+        self._stop = state.read_stop(self._folder.path)
+        if not self.has_reports and os.path.exists(os.path.join(self._folder.path, REPORT_FILE)):
             self.has_reports = True
             if self._watcher is not None:
-                self._watcher.remove(os.path.join(self._folder, REPORT_FILE))
+                self._watcher.remove(os.path.join(self._folder.path, REPORT_FILE))
         if self._launch.learners > 1:
             decision = state.read_decision(self._launch.attempt_dir)
             if decision and decision.get("learner") != self._launch.learner:

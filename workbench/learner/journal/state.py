@@ -19,7 +19,7 @@ from workbench.learner.platform import system
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from typing import Any, Optional
+    from typing import Any, Optional, Union
 
     from workbench.learner.journal.launch_document import LaunchDocument
 
@@ -94,73 +94,6 @@ def take_inherited_lock(folder: str) -> Optional[int]:
     return int(named)
 
 
-_HOLDS: dict[int, tuple[int, tuple[Any, ...]]] = {}
-"""What a process, or the one that it was forked from, holds of a learner, by the descriptor of its folder.
-
-That is the lock, and which agent its state names.
-"""
-
-
-def hold(descriptor: int, lock: int, document: Optional[dict[str, Any]] = None) -> None:
-    """Note that this process keeps a learner.
-
-    Args:
-        descriptor: the learner's folder, open.
-        lock: its lock.
-        document: its state, where another agent has begun it and was killed.
-    """
-    own = {"pid": os.getpid(), "start_ticks": system.start_ticks(os.getpid()), "boot_id": system.boot_id()}
-    _HOLDS[descriptor] = lock, _agent_of(own if document is None else document)
-
-
-def _agent_of(document: dict[str, Any]) -> tuple[Any, ...]:
-    return document.get("pid"), document.get("start_ticks"), document.get("boot_id")
-
-
-def _is_copy(folder: str, descriptor: int) -> bool:
-    """Say whether the state in a folder is that of the learner whose folder, open, this process holds."""
-    _, agent = _HOLDS.get(descriptor, (0, (None,)))
-    return agent[0] is not None and _agent_of(read(folder)) == agent
-
-
-def follow_mount(folder: str, descriptor: int) -> bool:
-    """Have the descriptors of a learner's folder and lock lead to where its path does now; return whether they do.
-
-    They do not where another agent holds the lock: the learner is that one's, and they are as they were.
-
-    Raises:
-        OSError: the mount has ended again.
-    """
-    found = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        held = system.held_path(found, folder)
-        lock = _HOLDS[descriptor][0] if descriptor in _HOLDS else None
-        if lock is None or not is_lock_of(held, lock):
-            taken = take_lock(held)
-            if taken is None:
-                return False
-            if lock is not None:  # else that of a folder to which the path may lead again would stay taken
-                os.dup2(taken, lock, inheritable=False)
-                os.close(taken)
-        os.dup2(found, descriptor, inheritable=False)
-        return True
-    finally:
-        os.close(found)
-
-
-def keep_lock(folder: str, descriptor: int) -> bool:
-    """Take a learner's lock again where it has ended with its mount; end this process where another agent has it.
-
-    As long as the mount is away nothing changes. Returns whether the descriptor leads to another folder now.
-    """
-    if is_mounted_anew(folder, descriptor):
-        with contextlib.suppress(OSError):
-            if not follow_mount(folder, descriptor):
-                os._exit(0)
-            return True
-    return False
-
-
 def is_lock_of(folder: str, lock: int) -> bool:
     """Say whether a descriptor is that of the lock which lies in a learner's folder now."""
     try:
@@ -169,33 +102,147 @@ def is_lock_of(folder: str, lock: int) -> bool:
         return False
 
 
+class HeldFolder:
+    """A learner's folder that this process, or the one that it was forked from, holds: open, and with its lock.
+
+    Its path is where others look. Its mount may end and be there again while the learner runs, and the home that it
+    lies in may be moved, removed or replaced by a copy: who keeps the learner writes through the folder that is open.
+
+    Its descriptors have the same numbers for as long as it lives, in forks too, also where they lead elsewhere.
+
+    Args:
+        path: where others find it.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.held_path = system.held_path(self.descriptor, path)
+        """A path to what is open, which this process alone can use, and its forks."""
+        self.lock: Optional[int] = None
+        """The descriptor that holds the learner's lock; None as long as it is not taken."""
+        self._agent: tuple[Any, ...] = (None,)
+        """Which agent the state in it names."""
+
+    def take_inherited_lock(self) -> bool:
+        """Go on with the lock of the learner that was held for us until now; return whether one was."""
+        self.lock = take_inherited_lock(self.held_path)
+        return self.lock is not None
+
+    def take_lock(self) -> bool:
+        """Take the learner's lock; return False where an agent holds it.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        self.lock = take_lock(self.held_path)
+        return self.lock is not None
+
+    def keep(self, document: Optional[dict[str, Any]] = None) -> None:
+        """Note that this process keeps the learner.
+
+        Args:
+            document: its state, where another agent has begun it and was killed.
+        """
+        pid = os.getpid()
+        own = {"pid": pid, "start_ticks": system.start_ticks(pid), "boot_id": system.boot_id()}
+        self._agent = _agent_of(own if document is None else document)
+
+    def is_removed(self) -> bool:
+        """Say whether the folder was removed, and no copy of it has taken its place: nobody can read its state."""
+        return is_removed(self.path, self.descriptor) and not self._is_copied()
+
+    def is_mounted_anew(self) -> bool:
+        """Say whether the path leads to another mount than the folder that is open, whose own has ended.
+
+        Or to a copy of the folder that took its place: its state names the same agent.
+        """
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return False
+        try:
+            own = os.fstat(self.descriptor)
+        except OSError as error:
+            return error.errno in system.MOUNT_ENDED
+        if own.st_dev != found.st_dev:
+            return True
+        return own.st_ino != found.st_ino and self._is_copied()
+
+    def follow(self) -> bool:
+        """Have folder and lock be those to which the path leads now; return whether they are.
+
+        They are not where another agent holds the lock: the learner is that one's, and they are as they were.
+
+        Raises:
+            OSError: the mount has ended again.
+        """
+        found = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            held_path = system.held_path(found, self.path)
+            if self.lock is None or not is_lock_of(held_path, self.lock):
+                taken = take_lock(held_path)
+                if taken is None:
+                    return False
+                if self.lock is None:
+                    self.lock = taken
+                else:  # else that of a folder to which the path may lead again would stay taken
+                    os.dup2(taken, self.lock, inheritable=False)
+                    os.close(taken)
+            os.dup2(found, self.descriptor, inheritable=False)
+            return True
+        finally:
+            os.close(found)
+
+    def keep_lock(self) -> bool:
+        """Take the lock again where it has ended with its mount; end this process where another agent has it.
+
+        As long as the mount is away nothing changes. Return whether another folder is open now.
+        """
+        if self.is_mounted_anew():
+            with contextlib.suppress(OSError):
+                if not self.follow():
+                    os._exit(0)
+                return True
+        return False
+
+    def _is_copied(self) -> bool:
+        """Say whether the state at the path is that of the learner whose folder this is."""
+        return self._agent[0] is not None and _agent_of(read(self.path)) == self._agent
+
+
+def _agent_of(document: dict[str, Any]) -> tuple[Any, ...]:
+    return document.get("pid"), document.get("start_ticks"), document.get("boot_id")
+
+
 class StateFile:
     """The writer of ``state.json``. One process at a time writes: the guard, or who took over from it.
 
     Args:
-        folder: the learner's folder.
+        folder: the learner's folder: of who holds its lock for long as that holds it. Its mount may end at any moment
+            and be there again, and what lies at its path is then another agent's, should that have been faster to
+            take the lock.
         document: the state.
-        descriptor: the folder, open, of who holds its lock for long. Its mount may end at any moment and be there
-            again, and what lies at its path is then another agent's, should that have been faster to take the lock.
     """
 
-    def __init__(self, folder: str, document: dict[str, Any], descriptor: Optional[int] = None) -> None:
+    def __init__(self, folder: Union[str, HeldFolder], document: dict[str, Any]) -> None:
         self.document = document
-        self._known_path = folder
-        self._descriptor = descriptor
-        if descriptor is not None:
-            folder = system.held_path(descriptor, folder)
-        self._path = os.path.join(folder, "state.json")
-        self._new = os.path.join(folder, "state.json.new")
-        self._folder = folder
-        self._stall = os.path.join(folder, STALL)
+        self._held = None if isinstance(folder, str) else folder
+        path = folder if isinstance(folder, str) else folder.held_path
+        self._path = os.path.join(path, "state.json")
+        self._new = os.path.join(path, "state.json.new")
+        self._folder = path
+        self._stall = os.path.join(path, STALL)
         self._may_be_first = True
         self._is_given_up = False
         self.written = True
         """Whether the file says what the document says: it does not while the disk takes nothing."""
 
     @classmethod
-    def begin(cls, folder: str, launch: LaunchDocument, descriptor: Optional[int] = None) -> StateFile:
+    def begin(cls, folder: Union[str, HeldFolder], launch: LaunchDocument) -> StateFile:
         """Start the state of a learner that has not been started before."""
         document = {
             "format": FORMAT,
@@ -221,7 +268,7 @@ class StateFile:
             "stall": "",
             "doing": "",
         }
-        return cls(folder, document, descriptor)
+        return cls(folder, document)
 
     def update(self, **fields: Any) -> bool:
         """Change fields and write the state if any changed; return whether the file says so now."""
@@ -262,7 +309,7 @@ class StateFile:
     def _write(self, *, durable: bool) -> bool:
         if self._is_given_up:
             return True
-        if self._descriptor is not None and is_mounted_anew(self._known_path, self._descriptor):
+        if self._held is not None and self._held.is_mounted_anew():
             # A mount that is only out of sight would take it, and the lock that counts is the next one's.
             return False
         data = json.dumps(self.document).encode() + b"\n"
@@ -375,8 +422,8 @@ def is_removed(folder: str, descriptor: Optional[int] = None) -> bool:
     Args:
         folder: its path.
         descriptor: the folder, open since the learner began: with it a folder that was only moved, with the whole home,
-            is not taken for removed, and one that was removed is, though another has taken its place, unless that is
-            a copy of it. A file in the folder does for the former.
+            is not taken for removed, and one that was removed is, though another has taken its place. A file in the
+            folder does for the former.
     """
     try:
         found = os.stat(folder)
@@ -389,7 +436,7 @@ def is_removed(folder: str, descriptor: Optional[int] = None) -> bool:
             return descriptor is not None and is_unknown and system.is_mounted(descriptor)
     except OSError:
         return False  # a disk that does not answer now
-    return descriptor is not None and _is_replaced(descriptor, found) and not _is_copy(folder, descriptor)
+    return descriptor is not None and _is_replaced(descriptor, found)
 
 
 def _is_replaced(descriptor: int, found: os.stat_result) -> bool:
@@ -408,24 +455,6 @@ def is_away(folder: str) -> bool:
     except OSError:
         return True
     return False
-
-
-def is_mounted_anew(folder: str, descriptor: int) -> bool:
-    """Say whether a folder's path leads to another mount than its descriptor, whose own has ended.
-
-    Or to a copy of the learner's folder that took its place: its state names the same agent.
-    """
-    try:
-        found = os.stat(folder)
-    except OSError:
-        return False
-    try:
-        own = os.fstat(descriptor)
-    except OSError as error:
-        return error.errno in system.MOUNT_ENDED
-    if own.st_dev != found.st_dev:
-        return True
-    return own.st_ino != found.st_ino and _is_copy(folder, descriptor)
 
 
 def is_kept(document: dict[str, Any]) -> bool:

@@ -38,25 +38,21 @@ class Orphan:
 
     Args:
         folder: its folder.
-        folder_descriptor: the same, open.
         launch: its launch document.
         begin_next_attempt: has the host begin the next attempt; None in a process that has not the job's secrets.
     """
 
     def __init__(
         self,
-        folder: str,
-        folder_descriptor: int,
+        folder: state.HeldFolder,
         launch: LaunchDocument,
         begin_next_attempt: BeginNextAttempt | None = None,
     ) -> None:
         self._folder = folder
-        self._folder_descriptor = folder_descriptor
-        self._held_folder = system.held_path(folder_descriptor, folder)
         self._launch = launch
-        state.keep_lock(folder, folder_descriptor)
-        self.file = state.StateFile.begin(folder, launch, folder_descriptor)
-        self.file.document.update(state.read(self._held_folder))
+        folder.keep_lock()
+        self.file = state.StateFile.begin(folder, launch)
+        self.file.document.update(state.read(folder.held_path))
         self._begin_next_attempt = begin_next_attempt if launch.restarts else None
         self._is_agent_killed = False
         self._end: tuple[dict[str, Any] | None, bool] | None = None
@@ -73,12 +69,9 @@ class Orphan:
 
     def step(self) -> bool:
         """End what still runs; return whether anything is left."""
-        if state.read_stop(self._folder).get("kind") == "kill" or self._is_removed():
+        if state.read_stop(self._folder.path).get("kind") == "kill" or self._folder.is_removed():
             self._ending.hasten(0.0)
         return self._ending.step()
-
-    def _is_removed(self) -> bool:
-        return state.is_removed(self._folder, self._folder_descriptor)
 
     def due_seconds(self) -> float:
         """Return after how many seconds to :meth:`step` again."""
@@ -97,12 +90,12 @@ class Orphan:
             lost_bytes: how much output a full disk did not take.
             is_pipe_gone: whether nobody holds the pipe any more that the learner printed into.
         """
-        state.keep_lock(self._folder, self._folder_descriptor)
-        if self._is_removed():
+        self._folder.keep_lock()
+        if self._folder.is_removed():
             return True
         if self._end is None:
             self._end = self._conclude(lost_bytes, is_pipe_gone)
-            state.keep_lock(self._folder, self._folder_descriptor)  # to store results may take long
+            self._folder.keep_lock()  # to store results may take long
         why, failed = self._end
         document = self.file.document
         decided = bool(document.get("decided"))
@@ -136,7 +129,7 @@ class Orphan:
         document = self.file.document
         if begin is None or document.get("followed_by"):
             return
-        if not _may_run_in_engine(self._folder):
+        if not _may_run_in_engine(self._folder.path):
             begin(self.file, why, is_agent_killed=self._is_agent_killed)
 
     def _record_gpu_use(self) -> None:
@@ -151,7 +144,7 @@ class Orphan:
         if self._launch.retention:
             from workbench.learner.stores.retention import retain_checkpoints
 
-            retain_checkpoints(self._folder, self._launch, lambda _: None)
+            retain_checkpoints(self._folder.path, self._launch, lambda _: None)
         if self._launch.stores:
             document = self.file.document
             document.update(reason=why, ended_us=document.get("ended_us") or system.now_us())
@@ -166,7 +159,7 @@ class Orphan:
         ended = document.get("exit_code") is not None or document.get("signal") is not None
         why = document.get("reason")
         if not ended and not document.get("stopped"):
-            request = state.read_stop(self._folder)
+            request = state.read_stop(self._folder.path)
             kind = request.get("kind", "")
             is_asked = bool(request) and kind != state.FINISH
             document["stopped"] = kind if is_asked else ""
@@ -191,11 +184,13 @@ class Orphan:
             values = self._launch.secret_values()
         except (OSError, ValueError):
             values = {}  # gone with the machine's restart
-        return upload_all(self._folder, self._launch, values, self.file, lambda _: None, self._reach_folder)
+        return upload_all(
+            self._folder.path, self._launch, values, self.file, lambda _: None, self._reach_folder
+        )
 
     def _reach_folder(self) -> str:
-        state.keep_lock(self._folder, self._folder_descriptor)
-        return self._held_folder
+        self._folder.keep_lock()
+        return self._folder.held_path
 
     def stalled(self, text: str) -> None:
         """Say why output waits."""
@@ -206,7 +201,7 @@ class Orphan:
         if not failed and not state.decides(self._launch):
             return False
         ended = document.get("exit_code"), document.get("signal")
-        return state.decide(self._launch, *ended, failed=failed, folder=self._held_folder)
+        return state.decide(self._launch, *ended, failed=failed, folder=self._folder.held_path)
 
     def _missing_end_reason(self) -> dict[str, Any]:
         if self._rebooted:
@@ -241,14 +236,14 @@ def _may_run_in_engine(folder: str) -> bool:
     return False
 
 
-def rescued_pipes(folder: str, folder_descriptor: int, launch: LaunchDocument) -> dict[str, int | None]:
+def rescued_pipes(folder: state.HeldFolder, launch: LaunchDocument) -> dict[str, int | None]:
     """Return by journal the pipe that a learner without agents prints into, opened from a process of its own.
 
     What was printed and not kept waits in it as long as a process of the learner holds it.
     """
     names = ["setup", "output"] if launch.setup else ["output"]
     pipes: dict[str, int | None] = dict.fromkeys(names)
-    orphan = Orphan(folder, folder_descriptor, launch)
+    orphan = Orphan(folder, launch)
     document = orphan.file.document
     name = "output" if document.get("started_us") is not None else names[0]
     for path in process_table.holders(document.get("output_pipe") or 0, orphan.members()):

@@ -10,7 +10,6 @@ import signal
 import sys
 import time
 
-from workbench.learner.journal import state
 from workbench.learner.platform import system
 from workbench.learner.platform.process_table import ContainerTree
 from workbench.learner.platform.processes import Tree
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Mapping
 
     from workbench.learner.journal.launch_document import LaunchDocument
+    from workbench.learner.journal.state import HeldFolder
     from workbench.learner.journal.tail import JournalTails
     from workbench.learner.platform.process_table import ContainerTree
     from workbench.learner.scribe.masking import Mask
@@ -60,7 +60,6 @@ class ScribeProcess:
 
     Args:
         folder: the learner's folder.
-        folder_descriptor: the same, open: it tells a folder that was removed from one whose home was moved.
         launch: its launch document.
         mask: finds its secrets.
         pipes: what it prints into.
@@ -71,20 +70,18 @@ class ScribeProcess:
 
     def __init__(
         self,
-        folder: str,
-        folder_descriptor: int,
+        folder: HeldFolder,
         launch: LaunchDocument,
         mask: Mask,
         pipes: Pipes,
         begin_next_attempt: BeginNextAttempt | None = None,
     ) -> None:
         self._tails: JournalTails | None = None
-        if system.may_lose_writes(folder):
+        if system.may_lose_writes(folder.path):
             from workbench.learner.journal.tail import JournalTails
 
             self._tails = JournalTails(pipes.names)
         self._folder = folder
-        self._folder_descriptor = folder_descriptor
         self._launch = launch
         self._mask = mask
         self._pipes = pipes
@@ -214,7 +211,6 @@ class ScribeProcess:
                 self._folder,
                 self._launch,
                 self._channels(report),
-                folder_descriptor=self._folder_descriptor,
                 control=control,
                 report=report,
                 begin_next_attempt=self._begin_next_attempt,
@@ -241,18 +237,13 @@ class ScribeProcess:
         while True:
             try:
                 channels = open_channels(
-                    self._folder,
-                    self._launch,
-                    self._mask,
-                    self._pipes.read_ends,
-                    self._tails,
-                    folder_descriptor=self._folder_descriptor,
+                    self._folder, self._launch, self._mask, self._pipes.read_ends, self._tails
                 )
                 break
             except OSError as error:
                 if os.getppid() != self._guard:
-                    state.keep_lock(self._folder, self._folder_descriptor)
-                if state.is_removed(self._folder, self._folder_descriptor):
+                    self._folder.keep_lock()
+                if self._folder.is_removed():
                     return []
                 if stall != stall_text(error):
                     stall = stall_text(error)
@@ -270,15 +261,15 @@ class ScribeProcess:
         from workbench.learner.scribe.usage import Sampler
 
         tree: Tree | ContainerTree
-        if os.path.exists(os.path.join(self._folder, "container.json")):
-            tree = ContainerTree(self._folder)
+        if os.path.exists(os.path.join(self._folder.path, "container.json")):
+            tree = ContainerTree(self._folder.path)
         else:
             tree = Tree(self._guard, without=(os.getpid(), *self.other_pids))
         return Sampler(
             tree,
             self._launch.slots,
             self._launch.usage_seconds,
-            folder=system.held_path(self._folder_descriptor, self._folder),
+            folder=self._folder.held_path,
             mask=self._mask,
             is_network_own=is_network_own(self._launch),
         )
@@ -290,13 +281,11 @@ def is_network_own(launch: LaunchDocument) -> bool:
 
 
 def open_channels(
-    folder: str,
+    folder: HeldFolder,
     launch: LaunchDocument,
     mask: Mask,
     read_ends: Mapping[str, int | None],
     tails: JournalTails | None = None,
-    *,
-    folder_descriptor: int,
 ) -> list[OutputChannel]:
     """Open the journals of a learner, each with the pipe that it is filled from, if there still is one.
 
@@ -305,14 +294,13 @@ def open_channels(
     Raises:
         OSError: the disk takes no more; the pipes are as they were.
     """
-    held = system.held_path(folder_descriptor, folder)
     channels: list[OutputChannel] = []
     try:
         for name, read_end in read_ends.items():
             is_output = name == "output"
             tail = None if tails is None else tails.outputs[name]
             transcriber = Transcriber(
-                folder,
+                folder.path,
                 launch,
                 mask=mask,
                 name=name,
@@ -321,11 +309,11 @@ def open_channels(
                 output_tail=tail,
                 records_tail=None if tails is None else tails.records,
                 judge=is_output,
-                held_folder=held,
+                held_folder=folder.held_path,
             )
             channels.append(OutputChannel(None, transcriber))
             if read_end is not None:
-                output = os.path.join(held, name + ".log")
+                output = os.path.join(folder.held_path, name + ".log")
                 channels[-1].pump = Pump(read_end, output, transcriber.publisher.end, tail)
     except OSError:
         for channel in channels:

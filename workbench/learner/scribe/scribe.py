@@ -68,7 +68,6 @@ class Scribe:
         folder: the learner's folder.
         launch: its launch document.
         channels: what it prints into, the command's own last; none where its folder was removed before.
-        folder_descriptor: the folder, open: it tells one that was removed from one whose home was moved.
         control: a pipe with the guard's commands; its end means that the guard is dead. None: it is dead.
         report: a pipe for messages to the guard.
         begin_next_attempt: what is called where the guard is killed: see :class:`Orphan`.
@@ -76,18 +75,15 @@ class Scribe:
 
     def __init__(
         self,
-        folder: str,
+        folder: state.HeldFolder,
         launch: LaunchDocument,
         channels: list[OutputChannel],
         *,
-        folder_descriptor: int,
         control: int | None = None,
         report: int | None = None,
         begin_next_attempt: BeginNextAttempt | None = None,
     ) -> None:
         self._folder = folder
-        self._folder_descriptor = folder_descriptor
-        self._held_folder = system.held_path(folder_descriptor, folder)
         self._launch = launch
         self._channels = channels
         self._control = control
@@ -288,7 +284,7 @@ class Scribe:
             return
         if self._failing_since is None:
             self._failing_since = now
-        elif now - self._failing_since >= STALE_SECONDS and not state.is_away(self._folder):
+        elif now - self._failing_since >= STALE_SECONDS and not state.is_away(self._folder.path):
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _send_stall(self, stall: str) -> None:
@@ -305,15 +301,17 @@ class Scribe:
     # The end
 
     def _guard_died(self) -> None:
-        found = state.read(self._held_folder)  # the path may lead nowhere where the home is being moved
+        found = state.read(self._folder.held_path)  # the path may lead nowhere where the home is being moved
         if self._output_saved and found.get("phase") == "exited":
-            state.StateFile(self._held_folder, found).clear()  # it may have been killed just before it did
+            state.StateFile(
+                self._folder.held_path, found
+            ).clear()  # it may have been killed just before it did
             self._recorded = True
             return
         self._output_saved = False
         # Of a state that could not be read, as of a mount that ends, nobody knows whether it records the end.
         begin = self._begin_next_attempt if found else None
-        self._orphan = Orphan(self._folder, self._folder_descriptor, self._launch, begin)
+        self._orphan = Orphan(self._folder, self._launch, begin)
 
     def _end_orphan(self) -> None:
         if self._orphan is None or self._orphan_ended or self._orphan.due_seconds() or self._orphan.step():
@@ -354,7 +352,7 @@ class Scribe:
             self._sampler.end()
         elif self._launch.usage_seconds > 0:
             with contextlib.suppress(OSError):
-                os.unlink(os.path.join(self._held_folder, PROCESSES_FILE))
+                os.unlink(os.path.join(self._folder.held_path, PROCESSES_FILE))
 
     def _note_unsaved(self) -> None:
         text = reasons.UNSAVED
@@ -379,9 +377,9 @@ class Scribe:
         if not self._stall or self._finishing_since is None:
             return False
         waited = time.monotonic() - self._finishing_since
-        if self._given_up or state.is_removed(self._folder, self._folder_descriptor):
+        if self._given_up or self._folder.is_removed():
             return True
-        return waited > (state.HOME_SECONDS if state.is_away(self._folder) else PATIENCE_SECONDS)
+        return waited > (state.HOME_SECONDS if state.is_away(self._folder.path) else PATIENCE_SECONDS)
 
 
 def stall_text(error: Exception) -> str:

@@ -51,16 +51,12 @@ class DownloadStopped(Exception):
 class DataDownload:
     """Downloads one learner's data. The caller holds the lock; cache entries stay locked until this process ends."""
 
-    def __init__(
-        self, folder: str, folder_descriptor: int, launch: LaunchDocument, secrets: Mapping[str, str]
-    ) -> None:
+    def __init__(self, folder: state.HeldFolder, launch: LaunchDocument, secrets: Mapping[str, str]) -> None:
         self._folder = folder
-        self._folder_descriptor = folder_descriptor
-        self._held_folder = system.held_path(folder_descriptor, folder)
         self._launch = launch
         self._stores = Stores(launch)
         self._rclone = RcloneClient(self._stores.rclone, remotes_of(secrets))
-        self._file = state.StateFile.begin(folder, launch, folder_descriptor)
+        self._file = state.StateFile.begin(folder, launch)
         self._records: output.Records | None = None
         self._progress = ProgressReporter(self._write, self._show)
         self._entries: list[CacheEntry] = []
@@ -80,7 +76,7 @@ class DataDownload:
             self._end("", error.reason())
         except OSError as error:
             if error.filename:
-                error.filename = str(error.filename).replace(self._held_folder, self._folder)
+                error.filename = str(error.filename).replace(self._folder.held_path, self._folder.path)
             self._end("", of_system(error).reason())
         else:
             return variables
@@ -97,9 +93,9 @@ class DataDownload:
             Stopped: not.
         """
         self._keep_lock()
-        if state.is_removed(self._folder, self._folder_descriptor):
+        if self._folder.is_removed():
             raise DownloadStopped("kill", reasons.reason("its folder was removed"))
-        request = state.read_stop(self._folder)
+        request = state.read_stop(self._folder.path)
         if request:
             kind = "kill" if request.get("kind") == "kill" else "halt"
             raise DownloadStopped(kind, reasons.of_stop(kind, str(request.get("by") or "")))
@@ -211,7 +207,7 @@ class DataDownload:
             self._progress.note("%s is copied, not mounted: %s" % (store["path"], problem))
             return ""
         self._progress.begin("mounts %s" % store["path"])
-        point = os.path.join(self._folder, "mounts", "%d" % len(self.mounts), store["container"])
+        point = os.path.join(self._folder.path, "mounts", "%d" % len(self.mounts), store["container"])
         self.mounts.append(mount.mount(point, store, self._rclone, self.check_stop))
         return point
 
@@ -245,14 +241,14 @@ class DataDownload:
 
     def _keep_lock(self) -> None:
         """Go on in the folder that the path leads to, where its mount has ended and is there again."""
-        if state.keep_lock(self._folder, self._folder_descriptor) and self._records is not None:
+        if self._folder.keep_lock() and self._records is not None:
             with contextlib.suppress(OSError):  # it is closed, though its mount has ended
                 self._records.close()
             self._records = None
 
     def _record_data(self, data: list[dict[str, Any]]) -> None:
         self._keep_lock()
-        path = os.path.join(self._held_folder, DATA_FILE)
+        path = os.path.join(self._folder.held_path, DATA_FILE)
         with open(path + ".new", "w", encoding="utf-8") as file:
             json.dump({"format": 1, "stores": data}, file)
         os.rename(path + ".new", path)
@@ -262,7 +258,7 @@ class DataDownload:
     def _write(self, record: dict[str, Any]) -> None:
         self._keep_lock()
         if self._records is None:
-            path = os.path.join(self._held_folder, "records.jsonl")
+            path = os.path.join(self._folder.held_path, "records.jsonl")
             self._records = output.Records(path, records_header(self._launch))
         self._records.append([record])
 
@@ -279,18 +275,16 @@ class DataDownload:
         self.release()
         for mounted in self.mounts:
             mounted.end()
-        state.keep_lock(self._folder, self._folder_descriptor)
+        self._folder.keep_lock()
         decided = False
         if not kind:
-            decided = state.decide(self._launch, None, None, failed=True, folder=self._held_folder)
+            decided = state.decide(self._launch, None, None, failed=True, folder=self._folder.held_path)
         self._file.document.update(
             phase="exited", stopped=kind, reason=why, decided=decided, ended_us=system.now_us(), doing=""
         )
-        while not self._file.write(durable=True) and not state.is_removed(
-            self._folder, self._folder_descriptor
-        ):
+        while not self._file.write(durable=True) and not self._folder.is_removed():
             time.sleep(_POLL_SECONDS)
-            state.keep_lock(self._folder, self._folder_descriptor)
+            self._folder.keep_lock()
         self._file.clear()
 
 
