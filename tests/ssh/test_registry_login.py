@@ -83,7 +83,8 @@ def test_the_engine_of_a_host_pulls_with_the_login_of_the_job_which_stays_nowher
         (container,) = containers_of(job)
         inspected = subprocess.run(["docker", "inspect", container], check=True, capture_output=True).stdout
         assert CANARIES.spans(inspected) == []
-        fabric("exec", job, "--", "sh", "-c", "touch $RESULT_DIR/end")
+        # It ends its own container: the engine may have forgotten the command before it is asked how that ended.
+        fabric("exec", job, "--", "sh", "-c", "touch $RESULT_DIR/end", expect=None)
         fabric("wait", job)
 
     assert shown == []
