@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -164,6 +166,39 @@ def test_a_first_trial_is_followed_by_who_stays_and_reads_its_output(
 
     assert text in refused
     assert fabric.json("experiment", "list", "--json") == []
+
+
+TWO_TRIALS = (
+    "name: two\nframework: {{command: '{command}'}}\n"
+    "search: {{method: grid, metric: loss, goal: minimize, params: {{x: {{choice: [1, 2]}}}}}}\n"
+)
+
+
+@pytest.mark.parametrize(("condition", "expected"), [("loss<0.6", 0), ("loss<0.4", 1)])
+def test_a_search_is_waited_for_and_reported_where_the_command_asks_for_that(
+    fabric: Fabric, condition: str, expected: int
+) -> None:
+    (fabric.folder / "two.yml").write_text(TWO_TRIALS.format(command="echo loss=0.5"))
+
+    ran = fabric("run", "two.yml", "--require", condition, "--junit", "two.xml", expect=expected)
+
+    search = fabric.json("experiment", "show", ran.stdout.strip(), "--json")
+    assert (search["state"], search["ended_trials"]) == ("COMPLETED", 2)
+    assert ("not met: " if expected else "met: ") in ran.stderr
+    names = [suite.get("name") for suite in ElementTree.parse(fabric.folder / "two.xml").iter("testsuite")]
+    assert sorted(filter(None, names)) == ["two-1", "two-2"]
+
+
+def test_a_search_that_takes_too_long_is_paused(fabric: Fabric) -> None:
+    (fabric.folder / "slow.yml").write_text(TWO_TRIALS.format(command="sleep 1000"))
+
+    ran = fabric("run", "slow.yml", "--timeout", "1s", "--json", expect=124)
+
+    search = json.loads(ran.stdout)
+    assert search["state"] == "PAUSED"
+    assert f"`fabric experiment resume {search['id'].rpartition('-')[2]}` has it go on" in ran.stderr
+    assert [row["state"] for row in fabric.json("list", "--all", "--json") if row["state"] != "HALTED"] == []
+    fabric("experiment", "kill", search["id"])
 
 
 def test_a_job_alone_is_its_first_trial(fabric: Fabric) -> None:

@@ -41,6 +41,8 @@ class FollowOptions:
     """Conditions that have to hold at the end."""
     report_files: ReportFiles = NO_FILES
     """Files that are written at the end."""
+    stays: bool = False
+    """Whether this command itself was asked for something that needs it to stay, also with what runs by itself."""
 
     @property
     def needs_the_end(self) -> bool:
@@ -100,6 +102,7 @@ def read_follow_options(
         require=read_conditions(require),
         report_files=ReportFiles(junit, summary),
         on_interrupt=policy_of(policy),
+        stays=bool(require or junit or summary or notify or timeout is not None),
     )
     if options.detach and options.needs_the_end:
         raise UsageError(

@@ -58,6 +58,23 @@ def finish(store: Store, ended: Sequence[tuple[JobRow | EndedSearch, int]], opti
     return failure or (0 if is_met else EXIT_NOT_MET)
 
 
+def ended_search(store: Store, row: ExperimentRow, options: FollowOptions) -> EndedSearch:
+    """Return a search that is over, or paused, with what its report asks for."""
+    from workbench.cli.follow.attach import exit_code_of
+    from workbench.store.queries.experiments import best_trial, trial_jobs, trials
+    from workbench.store.queries.jobs import job
+
+    found = trial_jobs(store, row.id) if options.needs_the_end else []
+    there = {each.id for each in found}
+    counted = [one for one in trials(store, row.id) if one.job_id in there]
+    best = best_trial(row, counted) if options.require else None
+    return EndedSearch(
+        row,
+        tuple((each, exit_code_of(each)) for each in found),
+        None if best is None else job(store, best.job_id),
+    )
+
+
 def documents_of(
     store: Store, found: Sequence[JobRow | ExperimentRow]
 ) -> list[JobDocument | ExperimentDocument]:
@@ -82,10 +99,11 @@ def print_ends(store: Store, found: Sequence[JobRow | ExperimentRow]) -> None:
             reason = f"  {row.reason.text}" if row.reason.text else ""
             print(f"{short_id(row.id)}  {row.name}  {state_style(row.state)}{code}{reason}")
         else:
-            print(_search_line(store, row))
+            print(search_line(store, row))
 
 
-def _search_line(store: Store, row: ExperimentRow) -> str:
+def search_line(store: Store, row: ExperimentRow) -> str:
+    """Return how a search stands in a line."""
     from workbench.formats import count
     from workbench.services.submit.experiments import best_text, experiment_document
     from workbench.store.queries.experiments import short_experiment_id

@@ -137,20 +137,44 @@ def wait_until_halted(
 
     ``warn`` and ``report``, and what is raised, are those of ``requests.wait_until_stopped``.
     """
-    from workbench.store.db.rows import is_over
     from workbench.store.queries.experiments import PAUSED
-    from workbench.store.queries.requests import pending_requests
 
     def have_halted(_: list[JobRow]) -> bool:
-        if search_now(store, row).state != PAUSED:
-            return True  # it has ended, or somebody has it go on
-        jobs = _paused_jobs(store, row)
-        # One that is over may have been asked to go on just before.
-        asked = {each.job_id for each in pending_requests(store)}
-        return all(is_over(each) and each.id not in asked for each in jobs)
+        # Else it has ended, or somebody has it go on.
+        return search_now(store, row).state != PAUSED or _has_halted(store, row)
 
     _wait(store, row, "halt", have_halted, warn, report)
     return search_now(store, row)
+
+
+def wait_until_over_or_halted(
+    store: Store, row: ExperimentRow, *, is_asked: Callable[[], bool], warn: Callable[[str], None]
+) -> ExperimentRow:
+    """Wait until a search is over, or, once its pause ``is_asked`` for, until its trials have halted; return its row.
+
+    ``warn`` gets what hinders it.
+    """
+    from workbench.services.follow.full_disk import TroubleReport, check_every_second
+    from workbench.services.follow.wait import wait_until
+    from workbench.store.queries.experiments import PAUSED
+
+    def is_enough(_: list[JobRow]) -> bool:
+        now = search_now(store, row)
+        return not now.is_open or (now.state == PAUSED and is_asked() and _has_halted(store, row))
+
+    wait_until(store, (), is_enough, check=check_every_second(TroubleReport(store.home, warn).check))
+    return search_now(store, row)
+
+
+def _has_halted(store: Store, row: ExperimentRow) -> bool:
+    """Say whether no trial of a paused search runs, or will."""
+    from workbench.store.db.rows import is_over
+    from workbench.store.queries.requests import pending_requests
+
+    jobs = _paused_jobs(store, row)
+    # One that is over may have been asked to go on just before.
+    asked = {each.job_id for each in pending_requests(store)}
+    return all(is_over(each) and each.id not in asked for each in jobs)
 
 
 def _paused_jobs(store: Store, row: ExperimentRow) -> list[JobRow]:

@@ -102,7 +102,8 @@ def run(
     The job keeps running when this command ends: ctrl-c only detaches (`fabric attach` follows it again).
     Without a terminal, ctrl-c halts the job. Several values in --set, or several documents in MANIFEST, start
     several jobs: the values as a product with one label `sweep`, the documents one after the other. More than 1,000
-    values are an array, which makes its jobs in the background when their turn comes (`fabric experiment show`).
+    values are an array, which makes its jobs in the background when their turn comes (`fabric experiment show`), as a
+    search does: with --require, --junit, --summary, --timeout or --notify this command stays until it is over.
     """
     from workbench.cli.commands.jobs.run_flow import start
     from workbench.cli.follow.options import read_follow_options

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from workbench.formats import count, stamp
-from workbench.job import short_id
+from workbench.job import EXIT_HALTED, EXIT_TIMED_OUT, short_id
 from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
     from workbench.cli.follow.options import FollowOptions
+    from workbench.cli.follow.signals import Policy
     from workbench.services.submit.batch import JobBatch
     from workbench.services.submit.options import RunOptions
     from workbench.services.submit.prepare import JobSubmission
@@ -100,21 +101,24 @@ def _start_one(store: Store, batch: JobBatch, follow: FollowOptions) -> int:
 
 
 def _start_search(store: Store, submission: JobSubmission, follow: FollowOptions) -> int:
-    """Start a search, which goes on in the background, and print its id or its document, or follow a trial of it."""
+    """Start a search, which goes on in the background; print its id or its document, or stay with it."""
     from workbench.services.submit.experiments import experiment_document, start_experiment
     from workbench.terminal.errors import warn
 
+    stays = follow.stays and not follow.detach
     for warning in submission.warnings:
         warn(warning)
+    if follow.notify_when:
+        warn("--notify-when looks at one job: nobody is notified while a search runs")
     row = start_experiment(store, submission)
-    if follow.json:
+    if follow.json and not stays:
         from workbench.terminal.json_output import print_document
 
         print_document(experiment_document(store, row))
         return 0
-    if not follow.first_trial:
+    if not (follow.first_trial or follow.json):
         print(row.id)
-    if not follow.quiet:
+    if not (follow.quiet or follow.json):
         for note in submission.notes:
             narrate(f"note: {note}")
         nine = row.id.rpartition("-")[2]
@@ -122,7 +126,69 @@ def _start_search(store: Store, submission: JobSubmission, follow: FollowOptions
         narrate(
             f"{row.name}: {how}; its trials run in the background, `fabric experiment show {nine}` says how it stands"
         )
-    return _follow_first_trial(store, row, follow) if follow.first_trial else 0
+    code = _follow_first_trial(store, row, follow) if follow.first_trial else 0
+    return _follow_search(store, row, follow) if stays else code
+
+
+def _follow_search(store: Store, search: ExperimentRow, follow: FollowOptions) -> int:
+    """Stay until a search is over, report it, and return its exit code; a time limit or a signal pauses or kills it."""
+    from workbench.cli.follow.report import documents_of, ended_search, finish, search_line
+    from workbench.cli.follow.signals import Detached, Interruption, TimeLimit
+    from workbench.services.control.searches import exit_code_of_search, wait_until_over_or_halted
+    from workbench.terminal.errors import warn
+
+    stop = _SearchStopper(store, search)
+    nine = search.id.rpartition("-")[2]
+
+    def leave() -> None:
+        narrate(f"left {search.name}, which is not over. `fabric wait {nine}` waits for it")
+
+    limit = TimeLimit(follow.timeout_seconds, 0.0, stop)
+    try:
+        with Interruption(follow.on_interrupt, stop, leave), limit:
+            now = wait_until_over_or_halted(store, search, is_asked=lambda: stop.was_asked, warn=warn)
+    except Detached as left:
+        narrate(f"left {search.name}; it goes on. `fabric wait {nine}` waits for it")
+        return left.exit_code
+    if follow.json:
+        from workbench.terminal.json_output import print_document
+
+        print_document(documents_of(store, (now,))[0])
+    elif not follow.quiet:
+        narrate(search_line(store, now))
+    if follow.notify:
+        from workbench.cli.follow.notifications import notify
+
+        notify("fabric", f"{now.name} {now.state.lower()}")
+    code = EXIT_HALTED if now.is_open else exit_code_of_search(now)
+    code = EXIT_TIMED_OUT if limit.over and code else code
+    return finish(store, [(ended_search(store, now, follow), code)], follow) if follow.needs_the_end else code
+
+
+class _SearchStopper:
+    """Asks for a search to be paused or killed, from any thread."""
+
+    def __init__(self, store: Store, row: ExperimentRow) -> None:
+        self._home = store.home
+        self._row = row
+        self.was_asked = False
+
+    def __call__(self, kind: Policy) -> None:
+        """Ask for it, and say so: to halt a search is to pause it."""
+        from workbench.errors import FabricError
+        from workbench.services.submit.experiments import kill_experiment, pause_experiment
+        from workbench.store.db.database import Store
+
+        self.was_asked = True
+        # Called in a thread of its own; a store belongs to the thread that opened it.
+        try:
+            with Store.open(self._home) as own:
+                steer, what = (pause_experiment, "pause") if kind == "halt" else (kill_experiment, "kill")
+                steer(own, self._row)
+                again = f"; `fabric experiment resume {self._row.id.rpartition('-')[2]}` has it go on"
+                narrate(f"{what} of {self._row.name} requested{again if kind == 'halt' else ''}")
+        except FabricError as error:
+            narrate(f"error: the search could not be stopped: {error}")
 
 
 def _follow_first_trial(store: Store, search: ExperimentRow, follow: FollowOptions) -> int:

@@ -107,27 +107,16 @@ def wait(
 def _finish(store: Store, selection: Selection, options: FollowOptions) -> int:
     """Check and write what is asked for of those that have ended, and return the exit code."""
     from workbench.cli.follow.attach import exit_code_of
-    from workbench.cli.follow.report import EndedSearch, finish
+    from workbench.cli.follow.report import EndedSearch, ended_search, finish
     from workbench.services.control.searches import exit_code_of_search
     from workbench.store.db.rows import JobRow, is_over
-    from workbench.store.queries.experiments import best_trial, trial_jobs, trials
-    from workbench.store.queries.jobs import job
 
     ended: list[tuple[JobRow | EndedSearch, int]] = []
     for each in selection.found:
         if isinstance(each, JobRow):
             ended += [(each, exit_code_of(each))] if is_over(each) else []
         elif not each.is_open:
-            found = trial_jobs(store, each.id) if options.needs_the_end else []
-            there = {row.id for row in found}
-            counted = [one for one in trials(store, each.id) if one.job_id in there]
-            best = best_trial(each, counted) if options.require else None
-            search = EndedSearch(
-                each,
-                tuple((row, exit_code_of(row)) for row in found),
-                None if best is None else job(store, best.job_id),
-            )
-            ended.append((search, exit_code_of_search(each)))
+            ended.append((ended_search(store, each, options), exit_code_of_search(each)))
     if not options.needs_the_end:
         return next((code for _, code in ended if code), 0)
     return finish(store, ended, options)
