@@ -299,6 +299,9 @@ class JobTable(CachedStyle, ScrollView, can_focus=True):
         """Put the cursor on the row of that rank, or the nearest there is."""
         if self.window is None or not self.window.total:
             return
+        self._anew = (
+            False  # who moves means the rows that are shown: a list that is on its way keeps the cursor there
+        )
         before, self._rank = self._rank, max(0, min(rank, self.window.total - 1))
         page = max(1, self.size.height - 1)
         top = self.scroll_offset.y

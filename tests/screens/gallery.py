@@ -206,7 +206,7 @@ async def _filtered(shown: Shown) -> None:
     await shown.press("slash")
     await shown.type("state:completed resnet")
     await shown.press("enter")
-    await shown.until_shown("of 30 jobs", "state:completed", "resnet")
+    await shown.until_shown("3 of 30 jobs", "state:completed x", "resnet x")
     await shown.press("space", "space", "space")
     await shown.until_shown("3 marked")
 

@@ -7,6 +7,7 @@ import pytest
 from screens.base.dialogs import Confirm
 from screens.jobs.table import JobTable
 from screens.jobs.table_screen import JobsScreen
+from screens.workers.reader import QueryAnswer
 from tests.screens import seeding
 from tests.screens.support import Shown, instead_of_controller, journey, opened
 from workbench.job import Reason, State
@@ -136,6 +137,29 @@ async def test_a_filter_that_is_entered_as_it_was_typed_leaves_the_cursor_where_
         await shown.until_shown("job-6")  # what was asked before has been answered
 
         assert under_cursor(shown) == "job-1"
+
+
+@journey
+async def test_a_list_that_comes_late_leaves_the_cursor_where_it_was_moved_meanwhile(
+    five: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late: list[QueryAnswer] = []
+    async with opened(five, (120, 40)) as shown:
+        await shown.until_shown("job-5")
+        table = shown.app.screen.query_one(JobTable)
+        with monkeypatch.context() as patch:
+            patch.setattr(JobTable, "on_query_answer", lambda _, answer: late.append(answer))
+            await shown.press("slash")
+            await shown.type("!job-5")
+            await shown.press("enter", "j", "j")
+            await shown.until(
+                lambda: any(getattr(one.value, "listing", None) == table.listing for one in late)
+            )
+        for answer in late:
+            table.on_query_answer(answer)
+        await shown.until(lambda: listed(shown) == 4)
+
+        assert under_cursor(shown) == "job-3"
 
 
 @journey
