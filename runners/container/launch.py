@@ -36,7 +36,7 @@ from runners.shared.container_defaults import image_of
 from runners.shared.data_stores import data_of
 from runners.shared.earlier_files import bring_earlier_files
 from runners.shared.environment import CHOSEN, gpu_variables, job_folders, marker, secrets_stem
-from runners.shared.gpu_leases import Leased, choose_port, lease, lease_text, leave_line
+from runners.shared.gpu_leases import Leased, choose_port, lease, lease_text, leave_line, refuse_too_few
 from runners.shared.hand_over import HandOver, restarts_document
 from runners.shared.host_facts import HostFacts
 from runners.shared.launch_document import check_secrets, check_supported, ref_of
@@ -189,6 +189,10 @@ class ContainerLaunch(StagedLaunch):
         except FabricError:
             self.release()
             raise
+
+    def refuse_too_few(self, waiting: Sequence[int]) -> None:
+        """Refuse the job if the host never has the GPUs of these learners."""
+        refuse_too_few(self._request, waiting, self._host, self._site)
 
     def leave_line(self) -> None:
         """Leave the host's queue."""

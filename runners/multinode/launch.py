@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NoReturn, TypeVar
 
 from backends.contract.host import Host
 from runners.interface import LaunchProgress
-from runners.multinode.calls import CalledOff, at_each, naming
+from runners.multinode.calls import CalledOff, answers_of, at_each, naming
 from runners.shared.staged_launch import LOOPBACK, Rendezvous, StagedLaunch
 from workbench.errors import FabricError, LaunchRefused, RunnerError, SlotsBusy
 from workbench.learner.queue.allocation import PORTS
@@ -95,15 +95,22 @@ class GroupLaunch:
         return at_each(hosts, lambda host: call(self._launches[host], host), self._progress.call_off)
 
     def _lease(self, waiting: Mapping[str, Sequence[int]], have_begun: bool) -> None:
-        """Lease the slots of all hosts, one after the other; the job stays in all their queues until it has all."""
-        for host, numbers in waiting.items():
+        """Lease the slots of all hosts, one after the other; the job stays in all their queues until it has all.
+
+        Where one is busy the job waits for it, unless a later one could never run it.
+        """
+        for number, (host, numbers) in enumerate(waiting.items(), 1):
             try:
                 with naming(host):
                     self._launches[host].lease(numbers)
             except SlotsBusy as busy:
-                if not have_begun:
-                    raise
-                self._give_up(busy)
+                if have_begun:
+                    self._give_up(busy)
+                others = list(waiting)[number:]
+                errors = answers_of(others, lambda name: self._launches[name].refuse_too_few(waiting[name]))[
+                    1
+                ]
+                raise next((error for error in errors if isinstance(error, LaunchRefused)), busy) from None
         self._at(list(waiting), lambda launch, _: launch.leave_line())
 
     def _give_up(self, error: FabricError) -> NoReturn:

@@ -20,7 +20,7 @@ from runners.shared.code import deploy_code
 from runners.shared.data_stores import folders_of
 from runners.shared.earlier_files import bring_earlier_files
 from runners.shared.environment import gpu_variables, job_folders, marker, secrets_stem
-from runners.shared.gpu_leases import Leased, choose_port, lease, lease_text, leave_line
+from runners.shared.gpu_leases import Leased, choose_port, lease, lease_text, leave_line, refuse_too_few
 from runners.shared.hand_over import HandOver, restarts_document
 from runners.shared.host_facts import HostFacts
 from runners.shared.interpreters import find_interpreter
@@ -90,6 +90,10 @@ class ProcessLaunch(StagedLaunch):
     def lease(self, waiting: Sequence[int]) -> None:
         """Lease the GPUs of these learners."""
         self._leased = lease(self._request, waiting, self._host, self._site)
+
+    def refuse_too_few(self, waiting: Sequence[int]) -> None:
+        """Refuse the job if the host never has the GPUs of these learners."""
+        refuse_too_few(self._request, waiting, self._host, self._site)
 
     def leave_line(self) -> None:
         """Leave the host's queue."""

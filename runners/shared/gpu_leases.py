@@ -63,6 +63,18 @@ def lease(request: LaunchRequest, learners: Sequence[int], host: Host, site: Hos
     raise SlotsBusy("waits for GPUs: other jobs took them first")
 
 
+def refuse_too_few(request: LaunchRequest, learners: Sequence[int], host: Host, site: HostFacts) -> None:
+    """Refuse a job that needs more GPUs for these learners than the host has; nothing is leased.
+
+    Raises:
+        LaunchRefused: it does.
+    """
+    count = request.spec.gpus * len(learners)
+    if count:
+        found = host.call("inventory", leases_folder=site.leases)
+        _check_enough(found["slots"], count, request, site, found["driver"])
+
+
 def leave_line(request: LaunchRequest, host: Host, site: HostFacts) -> None:
     """Leave the host's queue: the job has what it waited for."""
     if request.spec.gpus:
@@ -107,9 +119,7 @@ def choose(
         LaunchRefused: the host does not have so many.
     """
     spec = request.spec
-    usable = len(allocation.usable_gpus(slots, spec.gpus))
-    if count > usable:
-        _refuse(usable, [Slot(**slot) for slot in slots], count, request, site, driver)
+    usable = _check_enough(slots, count, request, site, driver)
     chosen = allocation.choose_gpus(slots, count, spec.gpus, spec.gpu_type)
     if chosen is None:
         busy = ", ".join(_whose(Slot(**slot)) for slot in slots if not allocation.is_free(slot))
@@ -118,6 +128,15 @@ def choose(
     if turn is not None and not turn.start:
         raise SlotsBusy(turn.reason(count, now_us=now_us()))
     return chosen
+
+
+def _check_enough(
+    slots: Sequence[Mapping[str, Any]], count: int, request: LaunchRequest, site: HostFacts, driver: str
+) -> int:
+    usable = len(allocation.usable_gpus(slots, request.spec.gpus))
+    if count > usable:
+        _refuse(usable, [Slot(**slot) for slot in slots], count, request, site, driver)
+    return usable
 
 
 def lease_text(request: LaunchRequest, site: HostFacts, pid: int) -> str:

@@ -53,6 +53,13 @@ class StagedLaunch(Protocol):
             LaunchRefused: the host does not have so many.
         """
 
+    def refuse_too_few(self, waiting: Sequence[int]) -> None:
+        """Refuse the job if the host never has the GPUs of these learners; nothing is leased.
+
+        Raises:
+            LaunchRefused: it has fewer.
+        """
+
     def leave_line(self) -> None:
         """Leave the host's queue, once all hosts have leased what the job needs there."""
 

@@ -24,6 +24,7 @@ from runners.process import launch as process_launch
 from runners.process.launch import ProcessLaunch
 from runners.process.runner import ProcessRunner
 from runners.shared.staged_launch import Rendezvous
+from tests.stubs import Gpus
 from tests.support.group_jobs import MEET, NAMES, GroupJobs, group_jobs, pipe_hosts
 from tests.support.waiting import until
 from workbench.errors import BackendUnreachable, LaunchRefused, RunnerError, SlotsBusy
@@ -97,6 +98,21 @@ def test_a_host_whose_gpus_are_busy_keeps_those_of_the_others_free(jobs: GroupJo
     for runner, one in ((holder, other), (at_first, beside)):
         runner.remove(one.request.attempt)
         runner.close()
+
+
+def test_a_job_does_not_wait_for_one_host_where_another_could_never_run_it(
+    jobs: GroupJobs, tmp_path: Path
+) -> None:
+    Gpus(tmp_path / "box1" / "gpus").add("GPU-1").add("GPU-3")
+    holder = ProcessRunner(jobs.hosts["box1"], home_uuid=jobs.home)
+    other = LaunchedAttempt.planned(holder, request_of(FOREVER, home=jobs.home, gpus=1)).launch()
+
+    with pytest.raises(LaunchRefused, match=r"^box2: The job asks for 2 GPUs .* has 1 GPU\."):
+        jobs.plan(FOREVER, gpus=1, learners=4).launch()
+
+    other.stop().until_over()
+    holder.remove(other.request.attempt)
+    holder.close()
 
 
 def started(job: LaunchedAttempt) -> bool:

@@ -155,6 +155,35 @@ def test_a_job_keeps_its_time_at_every_host_while_one_of_them_is_away(world: Wor
     assert "launched" in box1.entries()
 
 
+def test_a_job_has_one_time_at_all_hosts_though_one_of_them_failed_when_it_came(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box2 = world.boxes["box2"]
+    with monkeypatch.context() as failing:
+        failing.setattr(box2, "call", lambda *_, **__: _refuse())
+        with pytest.raises(BackendUnreachable, match="no route"):
+            world.target().measure("t", LINE)
+    assert not box2.entries()
+
+    world.target().measure("t", LINE)
+
+    assert len({box.entries()["pair"].since_us for box in world.boxes.values()}) == 1
+
+
+def test_a_job_that_comes_back_waits_since_the_same_time_where_a_host_has_forgotten_it(world: World) -> None:
+    box1, box2 = world.boxes.values()
+    target = world.target()
+    target.measure("t", LINE)
+    box2.operations.close()  # its connection is gone, and its file is there
+    box2.operations = HostOperations()
+
+    target.measure("t", LineUp(()))
+    assert not box1.entries()
+    target.measure("t", LINE)
+
+    assert len({box.entries()["pair"].since_us for box in (box1, box2)}) == 1
+
+
 def test_a_host_that_drops_packets_is_tried_while_the_others_are_used(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,13 +11,15 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from backends.contract.host import Backend, Cluster, Host, HostGroup
 from workbench.clock import elapsed_seconds
 from workbench.errors import BackendUnreachable, FabricError
 from workbench.store.db.rows import TargetRef
 from workbench.values import dataclass
+
+Known = TypeVar("Known")
 
 LINE_SECONDS: Final = 10.0
 """How long another question about the queue of a host is waited for, before the host counts as one that hangs."""
@@ -134,6 +136,16 @@ class SharedConnections:
     _open: dict[str, SharedConnection] = field(default_factory=dict)
     _failed: dict[str, tuple[float, FabricError]] = field(default_factory=dict)
     """When opening a connection last failed, and why."""
+    _remembered: dict[str, Any] = field(default_factory=dict)
+
+    def remembered(self, key: str, make: Callable[[], Known]) -> Known:
+        """Return what is known by a key though connections come and go: what ``make`` has made when it was asked first.
+
+        Whoever uses a key always makes the same kind of thing.
+        """
+        with self._lock:
+            found: Known = self._remembered.setdefault(key, make())
+        return found
 
     def open(self, ref: TargetRef, backend: Backend) -> SharedConnection:
         """Return a connection to a target, a new one unless one is open.

@@ -178,6 +178,10 @@ RENEW_SECONDS: Final = 20.0
 """How often a job that is the first at all of its hosts says so: well before those where it could start pass it."""
 
 
+FORGOTTEN_SECONDS: Final = 3600.0
+"""How long a group knows since when a job waits that does not wait now: longer than any pause before the next try."""
+
+
 class GroupTarget:
     """Several hosts together, each over the connection that it shares with jobs of its own."""
 
@@ -191,7 +195,9 @@ class GroupTarget:
         members = member_options(BackendOptions.of(ref))
         self._members = {options.name: options for options in members}
         self._backends: Mapping[str, Backend] = {one.name: load_backend(one) for one in members}
-        self._standing = GroupStanding(self._members)
+        # Of this target alone: another one with the same hosts has other jobs.
+        self._standing = SHARED.remembered(f"{home_uuid} {ref}", lambda: GroupStanding(self._members))
+        self._standing.opened_again()
         self._late = LateConnections(SHARED, self._connect, self._note_why)
         found = asked_together(
             {name: partial(self._connect, name) for name in self._members},
@@ -331,24 +337,40 @@ class GroupTarget:
 class GroupStanding:
     """What a group says of its jobs to each host beside the facts that a host alone is sent.
 
-    Each job has one time at all hosts, by which two jobs are in the same order at all of them. While one is the first
-    at each host it renews its entries, so that those where it could start do not pass it for the sake of one where it
-    cannot. And it preempts somebody only where every other host has its GPUs, or could preempt for it, too.
+    Each job has one time at all hosts, by which two jobs are in the same order at all of them: it outlives connections,
+    since a host may hear of a job first by a later one. While one is the first at each host it renews its entries, so
+    that those where it could start do not pass it for the sake of one where it cannot. And it preempts somebody only
+    where every other host has its GPUs, or could preempt for it, too.
     """
 
     def __init__(self, members: Mapping[str, BackendOptions]) -> None:
         self._numbers = {name: number for number, name in enumerate(members)}
-        self._since_us: dict[str, int] = {}
+        self._since_us: dict[tuple[str, int], int] = {}
+        """Since when each attempt of a job waits, by our clock. Threads of all hosts ask for it at once."""
+        self._seen_at: dict[str, float] = {}
+        """When each of these waited last, on the clock that cannot jump."""
         self._renewed: dict[str, tuple[int, float]] = {}
         """How often each job has renewed its entries, and when it did last."""
         self._preempting: dict[str, frozenset[str]] = {}
         """At which hosts each job may preempt others."""
 
+    def opened_again(self) -> None:
+        """Note that the hosts are asked by other connections: nobody is preempted by what was heard before."""
+        self._preempting.clear()
+
     def keep_only(self, jobs: AbstractSet[str]) -> None:
-        """Forget all jobs but these."""
-        for known in (self._since_us, self._renewed, self._preempting):
+        """Forget all jobs but these, and the times of others that have not waited for long.
+
+        One whose launch has failed comes back after a while, and a host that did not answer then has its time still.
+        """
+        for known in (self._renewed, self._preempting):
             for job in known.keys() - jobs:
                 del known[job]
+        now = elapsed_seconds()
+        self._seen_at |= dict.fromkeys(jobs, now)
+        self._seen_at = {job: at for job, at in self._seen_at.items() if now - at <= FORGOTTEN_SECONDS}
+        for attempt in [attempt for attempt in self._since_us if attempt[0] not in self._seen_at]:
+            del self._since_us[attempt]
 
     def entry(self, one: LinedUpJob, member: BackendOptions, ahead_us: int) -> dict[str, Any]:
         """Return a job's entry at a host whose clock is so far ahead of ours."""
@@ -358,7 +380,8 @@ class GroupStanding:
             tries=one.tries + self._renewed.get(one.job, (0, 0.0))[0],
             name=one.name if is_set(member.options, SHARE_NAMES) else "",
         )
-        return {**host_entry(part), "since_us": self._since_us.setdefault(one.job, now_us()) + ahead_us}
+        since_us = self._since_us.setdefault((one.job, one.attempt), now_us())
+        return {**host_entry(part), "since_us": since_us + ahead_us}
 
     def spared(self, waiting: Sequence[LinedUpJob], name: str) -> list[str]:
         """Return the jobs that preempt nobody at a host."""
