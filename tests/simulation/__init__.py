@@ -2,6 +2,7 @@
 
 ``python -m tests.simulation`` runs histories and says what it found; docs/simulation.md explains it. Modules, each may
 import those above it: ``chance`` (all that is drawn), ``tasks`` (threads that take turns), ``disk`` (kills and refused
-writes), ``targets`` and ``runner`` (what is out there), ``people``, ``checks`` (what must hold), ``world`` (one
-history), ``shrink``; ``mutants`` puts defects in.
+writes), ``targets`` and ``runner`` (what is out there), ``lines``, ``threads`` and ``groups`` (several hosts that run a
+job together), ``people``, ``checks`` (what must hold), ``world`` (one history), ``shrink``;
+``mutants`` puts defects in.
 """

@@ -31,11 +31,12 @@ FAULTS: Final = {
     "people": "somebody halts, kills, resumes, deletes, or changes what a job may do",
     "search": "a search has jobs made; somebody pauses, resumes, kills, deletes or continues it, or stops trials",
     "rules": "jobs are stopped for what they report, and not restarted for what they print",
+    "group": "jobs run on several hosts together, beside jobs at each of these",
     "order": "threads take turns in any order, and lose the processor anywhere they may",
 }
 """The kinds of faults, and what each does."""
 
-FAULTS_AT_FIRST: Final = tuple(kind for kind in FAULTS if kind not in ("search", "rules"))
+FAULTS_AT_FIRST: Final = tuple(kind for kind in FAULTS if kind not in ("search", "rules", "group"))
 """Those that there were when the first regressions were listed: such a line names no kinds."""
 
 ORDER: Final = "order/turns#0"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tests.simulation.targets import Learner, SimulatedTarget
@@ -19,6 +19,7 @@ from workbench.store.db.database import Store
 from workbench.store.queries.jobs import job
 
 if TYPE_CHECKING:
+    from runners.shared.staged_launch import Rendezvous
     from tests.simulation.world import World
 
 _ROWS: Final = (
@@ -34,6 +35,15 @@ _SERIES: Final = (
     "SELECT series.job_id, series.learner, points.attempt, points.step, count(*) FROM points "
     "JOIN series ON series.id = points.series WHERE series.name = 'loss' GROUP BY 1, 2, 3, 4"
 )
+
+HANGS_SECONDS: Final = 600.0
+"""A lease that was taken longer ago may be that of a launch that hangs."""
+
+HEARD_SECONDS: Final = 10.0
+"""So long other hosts may not know that an attempt is decided."""
+
+_SILENCERS: Final = ("kill", "second", "disk", "link", "refuse", "repeat", "machine", "sleep", "order")
+"""What may keep a controller from passing it on at once."""
 
 LEFT_THERE: Final = "its last output and files stay on the backend"
 """What the reason of an attempt says whose files its backend refuses to give."""
@@ -138,6 +148,53 @@ class Checks:
         is_held = bool(one.held) and one.ref.learner == 1
         return (is_held or self._world.people.search.is_being_ended(one.spec)) and not one.is_hidden
 
+    # Of jobs over several hosts
+
+    def meet_at_one_place(self, attempt: tuple[str, int], rendezvous: Rendezvous) -> None:
+        """The learners of an attempt all have the same place at which they meet."""
+        for target in self._world.targets:
+            if (other := target.parts.get(attempt, rendezvous)) != rendezvous:
+                text = f"{short_id(attempt[0])}.{attempt[1]} meet at {rendezvous} and at {other}"
+                self._world.fail(Violation(f"learners of {text}"))
+
+    def is_heard_soon(self, attempt: tuple[str, int]) -> None:
+        """What decides an attempt at one host is soon known at the others, where nothing goes wrong in between."""
+        if any(map(self._world.chance.is_active, _SILENCERS)):
+            return
+
+        def look() -> None:
+            unheard = [
+                target.name
+                for target in self._world.targets
+                if attempt in target.parts
+                and attempt not in target.decisions
+                and any(
+                    (one.ref.job_id, one.ref.attempt) == attempt and not one.is_over
+                    for one in target.learners.values()
+                )
+            ]
+            if unheard:
+                text = f"{unheard[0]} has not heard that {short_id(attempt[0])}.{attempt[1]} is decided"
+                self._world.fail(Violation(text))
+
+        self._world.scheduler.after(HEARD_SECONDS, look)
+
+    def wait_since_one_time(self, home: str, jobs: Sequence[str]) -> None:
+        """A job that waits at several hosts does so since the same time: so two have the same order at all of them.
+
+        The next controller knows no time of a job of which one host alone has heard, and a host that was away when a
+        launch failed has that of the attempt before.
+        """
+        if self._world.chance.is_active("clock") or len(self._world.controllers) > 1:
+            return
+        for job_id in jobs:
+            if job_id in self._known and self._known[job_id][1] != 1:
+                continue
+            lines = (target.line for target in self._world.targets if target.line is not None)
+            times = {since for line in lines if (since := line.waits_since(home, job_id)) is not None}
+            if len(times) > 1:
+                self._world.fail(Violation(f"{short_id(job_id)} waits since several times"))
+
     # After each transaction
 
     def after_commit(self) -> None:
@@ -185,6 +242,8 @@ class Checks:
             raise Violation(f"{name} was restarted {restarts} and {platform_restarts} times, of {allowed}")
         if before is not None and before[1:3] == (attempt, State.QUEUED) and state == State.PENDING:
             self._check_left_queue(job_id, attempt)
+        if state == State.QUEUED or State(state) in TERMINAL:
+            self._check_leases(job_id, state)
         for one in self._world.all_learners():
             # Of a job that has ended the next attempt may be its host's, too.
             is_over = State(state) in TERMINAL or one.ref.attempt < attempt
@@ -193,6 +252,19 @@ class Checks:
         if State(state) in TERMINAL and (before is None or before[2] != state):
             self._check_exit_code(job_id, attempt, state, intent, exit_code, exit_by)
             self._check_rules(job_id, attempt, state, reason)
+
+    def _check_leases(self, job_id: str, state: str) -> None:
+        """Who is not being launched holds no GPUs by a connection; a call that hangs may for long."""
+        if self._world.chance.is_active("second"):
+            return
+        for target in self._world.targets:
+            for lease in target.leases:
+                is_held = lease.holder.is_open and lease.slots > 0
+                is_fresh = lease.at > self._world.scheduler.now - HANGS_SECONDS
+                if lease.attempt.job_id == job_id and is_held and is_fresh:
+                    raise Violation(
+                        f"{short_id(job_id)} is {state}, and {lease.slots} GPUs of {target.name} are leased"
+                    )
 
     def _check_left_queue(self, job_id: str, attempt: int) -> None:
         """A job that waits at its host is QUEUED until its host starts it."""
@@ -278,6 +350,8 @@ class Checks:
         for target in self._world.targets:
             if target.held():
                 raise Violation(f"{target.name} still holds {target.held()} GPUs")
+            if target.line is not None and (waiting := list(target.line.held())):
+                raise Violation(f"{short_id(waiting[0])} still stands in the queue of {target.name}")
 
     def _nothing_stays_preempted(self) -> None:
         """Who was preempted has not failed: another attempt follows, unless a person wants none."""

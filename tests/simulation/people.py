@@ -113,7 +113,9 @@ class People:
             mode = "completed" if draw.random() < 0.5 else "ended"
             after = f"{earlier[int(draw.random() * len(earlier))]}:{mode}"
         learners = 1 if draw.random() < 0.6 or self.jobs_fail else 2 + int(draw.random() * 2)
-        sweep = self._sweep(target.name)
+        place = self._group() or target.name
+        learners = max(learners, place.count("+") + 1)
+        sweep = self._sweep(place)
         rules, policies = self._rules()
         spec = JobSpec(
             name="simulated",
@@ -136,11 +138,11 @@ class People:
         world.checks.allow(job_id, spec.max_restarts, spec.max_platform_restarts)
 
         def work(store: Store) -> None:
-            submission = Submission(spec, "", {}, world.refs[target.name], "", {}, job_id=job_id)
+            submission = Submission(spec, "", {}, world.refs[place], "", {}, job_id=job_id)
             submit(store, submission, origin="simulation")
 
         world.story(
-            f"{short_id(job_id)} is submitted to {target.name}: {learners} learners, {spec.gpus} GPUs each, "
+            f"{short_id(job_id)} is submitted to {place}: {learners} learners, {spec.gpus} GPUs each, "
             f"restarts {spec.max_restarts} and {spec.max_platform_restarts}{', after ' + after if after else ''}"
             f"{f', {self._at_most} at most of the sweep {sweep}' if sweep else ''}"
             f"{''.join(f', {one}' for one in (*rules, *policies))}"
@@ -148,6 +150,13 @@ class People:
         self.run(f"submit of {short_id(job_id)}", work, lambda: self.refused.add(job_id))
         if chance.is_active("people"):
             world.scheduler.after(chance.between("when people act", 0.0, 30.0), lambda: self._act(job_id))
+
+    def _group(self) -> str:
+        """Return the hosts that a job is to run on together; empty for a job at one target."""
+        world = self._world
+        if not world.groups or world.chance.of("who goes to groups").random() < 0.4:
+            return ""
+        return world.chance.choose("which group", world.groups)
 
     def _rules(self) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...]]:
         """Return the stop rules and the log policies of a job; a job reports 1, 1/2, 1/3, 1/4 at most."""

@@ -58,6 +58,11 @@ class Connection:
         self.lost = False
         target.world.connections.append(self)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether what the controller holds by it is held."""
+        return not self.lost and not (self.process is not None and self.process.is_killed)
+
     def call(self, what: str) -> None:
         """Begin a call: it takes its time, and may never reach the target.
 
@@ -100,22 +105,27 @@ class Connection:
         self.lost = True
         raise BackendUnreachable(LOST_LINE)
 
-    def _refuse(self, what: str) -> None:
+    def errors(self, what: str) -> tuple[Exception, ...]:
+        """Return the errors by which it is refused."""
         denied = (
             NotAllowed if what == "start of a learner" else RightsMissing
         )  # which says that nothing was started
-        error = self.target.world.chance.choose(
-            "how backends refuse",
-            (
-                TryAgain("the server is busy"),
-                BackendError("the server failed: 500"),
-                RunnerError("the object was changed meanwhile"),
-                denied("no rights now"),
-                ValueError("a plug-in's own error"),
-            ),
-        )
+        return (*refusals(denied("no rights now")), ValueError("a plug-in's own error"))
+
+    def _refuse(self, what: str) -> None:
+        error = self.target.world.chance.choose("how backends refuse", self.errors(what))
         self.target.world.story(f"{self.target.name}: {what} is refused: {error}")
         raise error
+
+
+def refusals(denied: NotAllowed) -> tuple[Exception, ...]:
+    """Return the errors by which any backend refuses; ``denied`` is for lack of rights."""
+    return (
+        TryAgain("the server is busy"),
+        BackendError("the server failed: 500"),
+        RunnerError("the object was changed meanwhile"),
+        denied,
+    )
 
 
 class OpenedSimulation:
@@ -176,7 +186,7 @@ class SimulatedRunner(Runner):
         attempt = request.attempt
         learners = tuple(
             LearnerPlan(number, learner_name(attempt.job_id, attempt.attempt, number), {})
-            for number in range(1, attempt.learners + 1)
+            for number in attempt.numbers
         )
         return LaunchPlan(request, self.name, learners, request.spec.gpus, request.spec.cpus or 0.0)
 
@@ -196,7 +206,7 @@ class SimulatedRunner(Runner):
         needed = spec.gpus * len(waiting)
         wait = plan.request.wait
         restarts = None if target.kind == "kubernetes" else plan.request.restarts
-        is_busy = needed > target.free() and len(waiting) == len(refs)
+        is_busy = len(waiting) == len(refs) and target.is_busy(attempt, spec, needed)
         if target.kind != "kubernetes" and (wait is not None or is_busy):
             if self._world.chance.goes_wrong("refuse", "the waiter"):
                 text = f"{needed} GPUs are needed, {target.free()} are free"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from runners.interface import (
     AttemptRef,
@@ -38,6 +38,8 @@ from workbench.manifest.builder.scripts_run import may_be_preempted
 from workbench.spec import SWEEP_LABEL, JobSpec
 
 if TYPE_CHECKING:
+    from runners.shared.staged_launch import Rendezvous
+    from tests.simulation.lines import SimulatedLine
     from tests.simulation.world import World
 
 Kind = Literal["local", "ssh", "kubernetes"]
@@ -219,6 +221,25 @@ def is_of_platform(one: Learner) -> bool:
     return one.stopped != PREEMPT and one.reason is not None and one.reason.code.startswith("S")
 
 
+class Holder(Protocol):
+    """A connection: what a controller holds by it is held as long as it is open."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether that is so."""
+
+
+@dataclass(slots=True)
+class Lease:
+    """GPUs that a launch holds by its connection, until learners have them."""
+
+    holder: Holder
+    attempt: AttemptRef
+    slots: int
+    at: float
+    """When it was taken."""
+
+
 class SimulatedTarget:
     """One host or cluster."""
 
@@ -232,6 +253,14 @@ class SimulatedTarget:
         self.learners: dict[LearnerRef, Learner] = {}
         self.reserved: dict[AttemptRef, int] = {}
         """Slots that a launch under way has taken, and whose learners are not there yet."""
+        self.leases: Sequence[Lease] = ()
+        """What launches of groups hold by their connections."""
+        self.line: SimulatedLine | None = None
+        """Its queue, where it has one that is simulated."""
+        self.parts: dict[tuple[str, int], Rendezvous] = {}
+        """The attempts of groups of which it has a part of the learners, with where these meet."""
+        self.decisions: dict[tuple[str, int], bool] = {}
+        """Of which of them it is known that they are decided, and whether by a failure."""
         self.gates: dict[str, HostGates] = {}
         """By job: what holds back one that the waiter has."""
         self.restarts_within: dict[str, float] = {}
@@ -283,6 +312,10 @@ class SimulatedTarget:
     def free(self) -> int:
         """Return how many slots can be had now."""
         return max(0, self.slots - self.taken_by_others - self.held())
+
+    def is_busy(self, attempt: AttemptRef, spec: JobSpec, needed: int) -> bool:
+        """Say whether a launch cannot have so many slots now."""
+        return needed > self.free()
 
     # Learners
 
@@ -381,10 +414,15 @@ class SimulatedTarget:
                 counts[gates.limit.sweep] += 1
                 if counts[gates.limit.sweep] > gates.limit.at_most:
                     continue
-            if sum(one.spec.gpus for one in learners) <= self.free() and self._has_cpus(learners):
+            is_room = sum(one.spec.gpus for one in learners) <= self.free() and self._has_cpus(learners)
+            if is_room and self._is_turn_of(learners):
                 for one in learners:
                     self._begin(one)
                 self.tell()
+
+    def _is_turn_of(self, learners: Sequence[Learner]) -> bool:
+        """Say whether nobody comes before an attempt that waits there."""
+        return True
 
     def _under_way(self, limits: Sequence[SweepLimit | None], waiting: set[tuple[str, int]]) -> Counter[str]:
         """Count the attempts of each sweep that run there, or of which the waiter was given that they do.
@@ -414,13 +452,18 @@ class SimulatedTarget:
         return not wanted or not held or held + wanted <= self.cpus
 
     def _are_open(self, job_id: str, gates: HostGates) -> bool:
-        if gates.begin_us is not None and self.now_us() < gates.begin_us:
-            left = (gates.begin_us - self.now_us()) / 1e6
-            left = min(left, self.restarts_within.get(job_id, FOR_EVER) - self.scheduler.now)
-            if left > 0:
-                self.scheduler.after(left, self.admit)
-                return False
+        left = self.seconds_left(job_id, gates)
+        if left > 0:
+            self.scheduler.after(left, self.admit)
+            return False
         return all(self._lets_go(one) for one in gates.after)
+
+    def seconds_left(self, job_id: str, gates: HostGates) -> float:
+        """Return how long a job waits for its time of day."""
+        if gates.begin_us is None or self.now_us() >= gates.begin_us:
+            return 0.0
+        left = (gates.begin_us - self.now_us()) / 1e6
+        return min(left, self.restarts_within.get(job_id, FOR_EVER) - self.scheduler.now)
 
     def _lets_go(self, before: Predecessor) -> bool:
         attempt = before.attempt

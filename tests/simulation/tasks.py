@@ -31,6 +31,9 @@ TURN_SECONDS: Final = 2e-5
 TURNS_MAX: Final = 15_000
 """More turns than this in one history are a defect: something runs in circles."""
 
+TURNS_OF_GROUPS: Final = 40_000
+"""Likewise where jobs run on several hosts: while one waits for another that hangs each host is asked every 2 s."""
+
 
 class RunsInCircles(Exception):
     """A history does not come to its end though nothing new happens."""
@@ -53,7 +56,7 @@ class Task:
         self.scheduler = scheduler
         self.process = process
         self.name = name
-        self.frames = greenlet(self._run)
+        self.frames = greenlet(self._run, scheduler.after_tasks)
         self._work = work
         self.is_over = False
         self.waits_for = 0
@@ -128,6 +131,10 @@ class Scheduler:
         self.may_give_way = self._order is not None
         """Whether any task loses the processor in this history where it need not wait."""
         self._preempts = chance.rates["order"]
+        self._turns_max = TURNS_OF_GROUPS if chance.is_active("group") else TURNS_MAX
+        # Else it is the task that has started another one: the stories of the first regressions stay what they were.
+        self.after_tasks = self._hub if chance.is_active("group") else None
+        """What goes on where a task ends."""
 
     # The clock, as workbench.clock has it
 
@@ -242,7 +249,7 @@ class Scheduler:
         if task.process.is_killed or task.is_over:
             return
         self.turns += 1
-        if self.turns > TURNS_MAX:
+        if self.turns > self._turns_max:
             raise RunsInCircles(
                 f"{task.name} of {task.process.name} and others have taken {self.turns} turns"
             )

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,7 @@ from tests.simulation import disk as disks
 from tests.simulation.chance import Chance, Fault
 from tests.simulation.checks import Checks, Violation
 from tests.simulation.disk import Disk
+from tests.simulation.groups import MemberTarget, group_ref, groups_simulated
 from tests.simulation.people import People
 from tests.simulation.runner import Connection, OpenedSimulation
 from tests.simulation.searches import LENGTH
@@ -30,7 +31,7 @@ from workbench.controller.loop import experiments
 from workbench.controller.loop.loop import Loop, Settings
 from workbench.controller.runtime.lock import ControllerLock
 from workbench.controller.runtime.log import ControllerLog
-from workbench.controller.targets.opener import OpenedTarget
+from workbench.controller.targets.opener import OpenedTarget, open_target
 from workbench.errors import BackendUnreachable, FabricError
 from workbench.job import JobId, State, short_id
 from workbench.paths import Home
@@ -99,6 +100,7 @@ class World:
         self._cut_until: dict[SimulatedTarget, float] = {}
         self.targets = self._make_targets()
         self.refs = {target.name: self._ref(target) for target in self.targets}
+        self.groups = self._make_groups()
         self.controllers: list[Controller] = []
         self.checks = Checks(self)
         _ = self.checks.store  # opened by nobody who can be killed
@@ -173,10 +175,49 @@ class World:
             kinds.append(("far", "ssh"))
         if draw.random() < 0.4:
             kinds.append(("cluster", "kubernetes"))
-        return [
+        made = [
             SimulatedTarget(self, name, kind, slots=int(draw.random() * 4), cpus=2.0 + int(draw.random() * 3))
             for name, kind in kinds
         ]
+        return self._with_members(made) if self.chance.is_active("group") else made
+
+    def _with_members(self, made: Sequence[SimulatedTarget]) -> list[SimulatedTarget]:
+        """Return targets of which two at least are hosts that run jobs together, too."""
+        draw = self.chance.of("members of groups")
+        members: list[SimulatedTarget] = [
+            one
+            if one.kind == "kubernetes"
+            else MemberTarget(self, one.name, one.kind, slots=max(1, one.slots), cpus=one.cpus)
+            for one in made
+        ]
+        names = [name for name in ("far", "near", "third") if all(one.name != name for one in made)]
+        members.extend(
+            MemberTarget(self, name, "ssh", slots=1 + int(draw.random() * 3), cpus=4.0)
+            for name in names[: 1 + int(draw.random() * 2)]
+        )
+        return members
+
+    def _make_groups(self) -> list[str]:
+        """Make groups of these hosts; return their names, by which their places are known."""
+        hosts = [one for one in self.targets if isinstance(one, MemberTarget)]
+        if not hosts:
+            return []
+        draw = self.chance.of("groups")
+        far = [one for one in hosts if one.kind == "ssh"]
+        found = []
+        for _ in range(1 + int(draw.random() * 2)):
+            some = list(hosts if draw.random() < 0.3 or len(far) < 2 else far)
+            while len(some) > 2 and draw.random() < 0.6:
+                some.pop(int(draw.random() * len(some)))
+            draw.shuffle(some)
+            ref = group_ref([(one, self.refs[one.name]) for one in some])
+            self.refs[ref.backend] = ref
+            found.append(ref.backend)
+        return found
+
+    def simulated_groups(self) -> AbstractContextManager[None]:
+        """Have groups be opened with these hosts, where there are any."""
+        return groups_simulated(self) if self.groups else nullcontext()
 
     def _ref(self, target: SimulatedTarget) -> TargetRef:
         if target.kind == "local":
@@ -188,6 +229,8 @@ class World:
 
     def open_target(self, ref: TargetRef, home_uuid: str) -> OpenedTarget:
         """Open a target, as the controller does."""
+        if self.groups and ref.type != "kubernetes":
+            return open_target(ref, home_uuid)
         name = "here" if ref.type == "local" else ref.backend
         target = next(one for one in self.targets if one.name == name)
         if target.kind != "local":
@@ -390,7 +433,7 @@ class World:
             self._violation = self._violation or error
         elif not self.chance.ended or not isinstance(error, FabricError):
             text = f"thread {task.name} of {task.process.name} died: {type(error).__name__}: {error}"
-            self._fail(Violation(text).with_traceback(error.__traceback__))
+            self.fail(Violation(text).with_traceback(error.__traceback__))
 
     def nobody_waits_in_vain(self, left: Sequence[tuple[JobId, State]]) -> None:
         """Fail where jobs are open for long though nothing goes wrong any more, and no learner hangs."""
@@ -400,7 +443,7 @@ class World:
         )
         if not hangs and not any(" now" in self.checks.reason_of(job_id) for job_id, _ in left):
             waiting = ", ".join(f"{short_id(job_id)} ({state})" for job_id, state in left)
-            self._fail(Violation(f"waits for ever: {waiting or 'a request'}"))
+            self.fail(Violation(f"waits for ever: {waiting or 'a request'}"))
 
     def _after_commit(self) -> None:
         self._guard(self.checks.after_commit)
@@ -409,9 +452,10 @@ class World:
         try:
             check()
         except Violation as error:
-            self._fail(error)
+            self.fail(error)
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Note what did not hold; the first such counts."""
         if self._violation is None:
             self._violation = error
             self.story(f"VIOLATION: {error}")
@@ -513,7 +557,12 @@ class Ground:
         shutil.copytree(self._template, folder, dirs_exist_ok=True)
         violation = ""
         world = World(chance, Home(folder), jobs=jobs, keeps_story=keeps_story)
-        with replace_clock(world.scheduler), disks.in_use(world.disk), world.reached():
+        with (
+            replace_clock(world.scheduler),
+            disks.in_use(world.disk),
+            world.reached(),
+            world.simulated_groups(),
+        ):
             began = world.scheduler.now
             try:
                 world.run()
