@@ -20,6 +20,7 @@ from tests.learner.lease_holders import ANNA, BERT, a_learner_whose_taker_is_gon
 from tests.support.another_user import as_another
 from tests.support.waiting import until
 from workbench.learner.platform import leases
+from workbench.learner.platform.inotify import IN_CLOSE_WRITE, IN_DELETE, IN_MOVED_TO, open_inotify
 from workbench.learner.queue import line as host_line
 from workbench.learner.queue.entries import (
     HeldEntries,
@@ -102,6 +103,22 @@ def test_two_processes_of_one_person_do_not_hold_the_same_entry(folder: str, hel
     assert not second.hold(folder, HOME, "job-1", {"gpus": 8})
 
     assert [one.gpus for one in read_entries(folder)] == [2]
+
+
+def test_an_entry_that_another_process_holds_is_tried_without_a_word_to_those_who_watch_its_folder(
+    folder: str, held: HeldEntries
+) -> None:
+    held.hold(folder, HOME, "job-1", {"gpus": 2})
+    watch = open_inotify()
+    assert watch is not None
+    watch.add(folder, IN_CLOSE_WRITE | IN_MOVED_TO | IN_DELETE)
+
+    is_held = HeldEntries().hold(folder, HOME, "job-1", {"gpus": 2})
+    heard = list(watch.read())
+    watch.close()
+
+    assert not is_held
+    assert heard == []
 
 
 def test_who_gave_an_entry_away_does_not_remove_that_of_who_took_it(folder: str, held: HeldEntries) -> None:

@@ -40,7 +40,8 @@ def open_own(path: str, folder: Optional[int] = None) -> Optional[int]:
             # Closed to others until it is locked: who reads it could lock it first, for reading.
             descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
         except FileExistsError:
-            pass
+            if _is_held_by_us(path, folder):
+                return None
         except OSError:
             return None
         else:
@@ -70,6 +71,25 @@ def open_own(path: str, folder: Optional[int] = None) -> Optional[int]:
         if replaced is not None:
             return replaced
     return None
+
+
+def _is_held_by_us(path: str, folder: Optional[int]) -> bool:
+    """Say whether a process of this user holds a file, which is only read: one who watches its folder sees nothing.
+
+    That matters for who waits: opened for writing, and closed, it would be news to all who wait there, whose own looks
+    would then be news to us.
+    """
+    try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(path, flags, dir_fd=folder)
+    except OSError:
+        return False
+    try:
+        found = os.fstat(descriptor)
+        is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1
+        return is_ours and is_held_by_owner(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def replace_own(path: str, text: str, folder: Optional[int] = None) -> Optional[int]:
