@@ -56,8 +56,9 @@ soak: ## Random harm, and variants of what the gate tries once: hours; make soak
 harm: ## The soak's rounds of harm alone: make harm ROUNDS=200
 	$(PYTEST) -m "soak and chaos" --chaos-rounds $(or $(ROUNDS),20)
 
-simulation: ## Simulated lives of the controller: make simulation SECONDS=600 SEED=1000
+simulation: ## Simulated lives of the controller, and of a host's queue: make simulation SECONDS=600 SEED=1000
 	$(RUN) python -m tests.simulation --seconds $(or $(SECONDS),60) --seed $(or $(SEED),1)
+	$(RUN) python -m tests.simulation.host_queue --seconds $(or $(SECONDS),60) --seed $(or $(SEED),1)
 
 docs: ## Write docs/cli.md, docs/manifest.md, docs/documents.md, docs/keys.md anew
 	$(RUN) python -m workbench.cli.framework.docgen --write

@@ -8,138 +8,40 @@ with 1 where there was one.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from functools import partial
-from itertools import count
-from multiprocessing import get_context
 from pathlib import Path
-from time import monotonic
 from typing import Any, Final
 
 from tests.simulation.chance import FAULTS
-from tests.simulation.shrink import Scenario, shrink
+from tests.simulation.tool import Tool
 from tests.simulation.world import Ground, Result
 from workbench.job import LEGAL_STEPS, State
 
 REGRESSIONS: Final = Path(__file__).with_name("regressions.jsonl")
 DECIDE: Final = Path(__file__).parents[2] / "workbench/controller/decide"
-FAILURES_MAX: Final = 5
 
 
 def main() -> int:
     """Run; return the exit code."""
-    asked = _arguments()
-    if os.environ.get("PYTHONHASHSEED") != "0":
-        # The order of sets of texts must be the same each time.
-        os.execve(
-            sys.executable,
-            [sys.executable, "-m", "tests.simulation", *sys.argv[1:]],
-            os.environ | {"PYTHONHASHSEED": "0"},
-        )
-    kinds = tuple(asked.faults.split(",")) if asked.faults else tuple(FAULTS)
-    if unknown := set(kinds) - set(FAULTS):
-        print(f"unknown: {', '.join(sorted(unknown))}; the kinds of faults are {', '.join(FAULTS)}")
-        return 2
+    tool: Tool[Result] = Tool("tests.simulation", Ground, tuple(FAULTS), REGRESSIONS, Totals)
+    parser = tool.parser(__doc__)
+    parser.add_argument("--coverage", action="store_true")
+    asked = parser.parse_args()
+    tool.fix_order_of_sets()
+    kinds = tool.kinds(asked)
     if asked.coverage and asked.processes > 1:
         print("the branches are measured in one process")
         return 2
-    if asked.replay is not None or asked.regressions:
-        with Ground() as ground:
-            if asked.regressions:
-                return _check_regressions(ground)
-            only = None if asked.only is None else tuple(filter(None, asked.only.split(",")))
-            return _replay(ground, Scenario(asked.replay, asked.jobs, kinds, only))
-    began = monotonic()
+    looked_back = tool.look_back(asked, kinds)
+    if looked_back is not None:
+        return looked_back
     with _branches(asked.coverage):
-        explored = _explore_on_all_cores(asked, kinds) if asked.processes > 1 else [_explore(asked, kinds, 0)]
-    totals = sum(explored, Totals())
-    if not (asked.first and totals.failures):
-        totals.show(monotonic() - began, asked.seed)
-    return 1 if totals.failures else 0
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--count", type=int)
-    parser.add_argument("--jobs", type=int, default=3)
-    parser.add_argument("--faults", default="")
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--replay", type=int)
-    parser.add_argument("--only")
-    parser.add_argument("--regressions", action="store_true")
-    parser.add_argument("--coverage", action="store_true")
-    parser.add_argument(
-        "--first", action="store_true", help="end at the first violation, and do not shrink it"
-    )
-    return parser.parse_args()
-
-
-def _replay(ground: Ground, scenario: Scenario) -> int:
-    result = scenario.live(ground, keeps_story=True)
-    print("\n".join(result.story))
-    print(f"faults: {', '.join(fault.name for fault in result.faults) or 'none'}")
-    print(result.violation or f"all held; {result.seconds:.0f} s passed in {result.events} turns")
-    return 1 if result.violation else 0
-
-
-def _check_regressions(ground: Ground) -> int:
-    failed = 0
-    for line in REGRESSIONS.read_text().splitlines():
-        document = json.loads(line)
-        result = Scenario.from_json(document).live(ground)
-        if result.violation:
-            failed += 1
-            print(f"{document['found']}: {result.violation}\n  {line}")
-    return 1 if failed else 0
-
-
-def _explore_on_all_cores(asked: argparse.Namespace, kinds: tuple[str, ...]) -> list[Totals]:
-    """Have each of some processes live the next seed of as many."""
-    with ProcessPoolExecutor(asked.processes, mp_context=get_context("fork")) as pool:
-        return list(pool.map(partial(_explore, asked, kinds), range(asked.processes)))
-
-
-def _explore(asked: argparse.Namespace, kinds: tuple[str, ...], process: int) -> Totals:
-    began, totals = monotonic(), Totals()
-    with Ground() as ground:
-        for seed in count(asked.seed + process, asked.processes):
-            is_last = asked.count is not None and seed >= asked.seed + asked.count
-            if is_last or monotonic() >= began + asked.seconds:
-                break
-            scenario = Scenario(seed, asked.jobs, kinds)
-            result = scenario.live(ground)
-            totals.add(result)
-            if result.violation and asked.first:
-                print(f"seed {seed}: {result.violation}", flush=True)
-                break
-            if result.violation:
-                _report(ground, scenario, result)
-                if totals.failures >= FAILURES_MAX:
-                    break
-    return totals
-
-
-def _report(ground: Ground, scenario: Scenario, failed: Result) -> None:
-    shortest = shrink(ground, scenario, failed)
-    shown = shortest.live(ground, keeps_story=True)
-    print(f"seed {scenario.seed}: {failed.violation}")
-    print("\n".join(f"    {line}" for line in shown.story))
-    only = f" --only '{','.join(shortest.only)}'" if shortest.only is not None else ""
-    print(f"  replay: python -m tests.simulation --replay {shortest.seed} --jobs {shortest.jobs}{only}")
-    print(
-        f"  for {REGRESSIONS.name}: {json.dumps(shortest.to_json() | {'found': failed.violation})}",
-        flush=True,
-    )
+        return tool.run(asked, kinds)
 
 
 class Totals:

@@ -76,12 +76,14 @@ class Chance:
     """Those that have happened, in their order."""
     ended: bool = False
     """Whether nothing goes wrong any more."""
+    known: Collection[str] = tuple(FAULTS)
+    """The kinds of faults that there are."""
     _streams: dict[str, random.Random] = field(default_factory=dict)
     _happened: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         """Draw the rates."""
-        for kind in FAULTS:
+        for kind in self.known:
             draw = self.of(f"rate of {kind}")
             share = draw.random()
             rate = 0.0 if draw.random() < NEVER_DRAWN else 0.4 * share**2 + 0.02

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -279,8 +279,12 @@ class _Finder(MetaPathFinder):
         return spec_from_file_location(fullname, ROOT / self._mutant.file, loader=_Changed(self._mutant))
 
 
-def find(mutant: Mutant, *, seconds: float = FOUND_SECONDS) -> tuple[float, str]:
+def find(
+    mutant: Mutant, *, seconds: float = FOUND_SECONDS, module: str = "tests.simulation.mutants"
+) -> tuple[float, str]:
     """Live histories with a defect; return after how many seconds one failed, and what did not hold.
+
+    ``module`` is the program that puts it in.
 
     Raises:
         LookupError: none failed in this time, or the defect cannot be put in.
@@ -289,7 +293,7 @@ def find(mutant: Mutant, *, seconds: float = FOUND_SECONDS) -> tuple[float, str]
     began = monotonic()
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "tests.simulation.mutants", mutant.name),
+            *(sys.executable, "-m", module, mutant.name),
             *("--seconds", str(seconds), "--faults", mutant.faults, "--first"),
         ],
         cwd=ROOT,
@@ -305,17 +309,33 @@ def find(mutant: Mutant, *, seconds: float = FOUND_SECONDS) -> tuple[float, str]
 
 def main() -> int:
     """Try one defect, or all."""
-    named = [mutant for mutant in MUTANTS if mutant.name in sys.argv[1:2]]
+
+    def explore() -> int:
+        from tests.simulation.__main__ import main as live  # what is changed is imported by it
+
+        return live()
+
+    return try_out(MUTANTS, "tests.simulation", "tests.simulation.mutants", explore)
+
+
+def try_out(mutants: Sequence[Mutant], tool: str, module: str, explore: Callable[[], int]) -> int:
+    """Live histories with the defect that is named, or look for each; return the exit code.
+
+    Args:
+        mutants: all of them.
+        tool: the program that lives histories.
+        module: the one that puts a defect in.
+        explore: lives histories in this process.
+    """
+    named = [mutant for mutant in mutants if mutant.name in sys.argv[1:2]]
     if named:
         sys.meta_path.insert(0, _Finder(named[0]))
-        sys.argv = ["tests.simulation", *sys.argv[2:]]
-        from tests.simulation.__main__ import main as explore
-
+        sys.argv = [tool, *sys.argv[2:]]
         return explore()
     missed = 0
-    for mutant in MUTANTS:
+    for mutant in mutants:
         try:
-            seconds, found = find(mutant)
+            seconds, found = find(mutant, module=module)
         except LookupError as error:
             missed += 1
             seconds, found = 0.0, str(error)

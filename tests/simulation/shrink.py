@@ -6,14 +6,39 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
-from tests.simulation.chance import FAULTS, FAULTS_AT_FIRST, Chance
-from tests.simulation.world import Ground, Result
+from tests.simulation.chance import FAULTS, FAULTS_AT_FIRST, Chance, Fault
 
 SHRINK_SECONDS: Final = 60.0
 
 _DETAILS: Final = re.compile(r"\b[a-z]{9}(\.\d+)*\b|[0-9.]+|/\S+|b'[^']*'")
+
+
+class Lived(Protocol):
+    """What became of a history."""
+
+    @property
+    def violation(self) -> str:
+        """What does not hold; empty where all held."""
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """What went wrong."""
+
+
+L_co = TypeVar("L_co", bound=Lived, covariant=True)
+
+
+class LivingGround(Protocol[L_co]):
+    """Where histories of one kind are lived."""
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """The kinds of faults that there are."""
+
+    def live(self, chance: Chance, *, jobs: int, keeps_story: bool) -> L_co:
+        """Live one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +50,10 @@ class Scenario:
     kinds: tuple[str, ...] = tuple(FAULTS)
     only: tuple[str, ...] | None = None
 
-    def live(self, ground: Ground, *, keeps_story: bool = False) -> Result:
+    def live(self, ground: LivingGround[L_co], *, keeps_story: bool = False) -> L_co:
         """Live it."""
-        return ground.live(Chance(self.seed, self.kinds, self.only), jobs=self.jobs, keeps_story=keeps_story)
+        chance = Chance(self.seed, self.kinds, self.only, known=ground.faults)
+        return ground.live(chance, jobs=self.jobs, keeps_story=keeps_story)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a line of the list of regressions holds it."""
@@ -55,7 +81,9 @@ def kind_of(violation: str) -> str:
     return _DETAILS.sub("*", violation)[:60]
 
 
-def shrink(ground: Ground, scenario: Scenario, failed: Result, seconds: float = SHRINK_SECONDS) -> Scenario:
+def shrink(
+    ground: LivingGround[Lived], scenario: Scenario, failed: Lived, seconds: float = SHRINK_SECONDS
+) -> Scenario:
     """Return the shortest scenario found in this time that fails as this one did."""
     until = monotonic() + seconds
     wanted = kind_of(failed.violation)

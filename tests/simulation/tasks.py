@@ -112,15 +112,28 @@ class Waiters:
 class Scheduler:
     """Gives turns to tasks, and passes the time."""
 
-    def __init__(self, chance: Chance) -> None:
+    def __init__(self, chance: Chance, turns_max: int = TURNS_MAX, *, resumes_starters: bool = False) -> None:
+        """Begin.
+
+        Args:
+            chance: draws whose turn it is.
+            turns_max: more turns are a defect.
+            resumes_starters: whether the task goes on that started one which ends, though nobody notified it, as in the
+                stories of the first regressions.
+        """
         self.chance = chance
+        self._turns_max = turns_max
         self.now = 1000.0
         """Seconds on the clock that cannot jump."""
         self.jump_us = 0
         """How far the time of day of this machine was set forth."""
         self.turns = 0
         self.on_died: Callable[[Task, BaseException], None] = lambda task, error: None
-        self._hub = getcurrent()
+        self.on_turn: Callable[[Task | None], None] = lambda task: None
+        """Called with a task before its turn, and with None after it."""
+        self.hub = getcurrent()
+        self.after_tasks = None if resumes_starters else self.hub
+        """What goes on where a task ends."""
         self._ready: deque[Task] = deque()
         self._is_frozen = False
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -130,11 +143,8 @@ class Scheduler:
         self._order = chance.of("order of turns") if chance.is_active("order") else None
         self.may_give_way = self._order is not None
         """Whether any task loses the processor in this history where it need not wait."""
-        self._preempts = chance.rates["order"]
-        self._turns_max = TURNS_OF_GROUPS if chance.is_active("group") else TURNS_MAX
-        # Else it is the task that has started another one: the stories of the first regressions stay what they were.
-        self.after_tasks = self._hub if chance.is_active("group") else None
-        """What goes on where a task ends."""
+        self.give_way_share = chance.rates["order"]
+        """How often a task loses the processor where it may."""
 
     # The clock, as workbench.clock has it
 
@@ -175,7 +185,7 @@ class Scheduler:
             waiters.tasks.append(task)
         if timeout is not None:
             self._call_for(task, waiters, max(0.0, timeout))
-        self._hub.switch()
+        self.hub.switch()
         if task.process.is_killed:
             raise GreenletExit
         return task.was_notified
@@ -191,12 +201,12 @@ class Scheduler:
 
     def give_way(self) -> None:
         """Let others have a turn first, where chance takes the processor away here."""
-        if self._order is not None and not self.chance.ended and self._order.random() < self._preempts:
+        if self._order is not None and not self.chance.ended and self._order.random() < self.give_way_share:
             task = self._current
             if task is not None and not task.process.is_killed:
                 task.waits_for += 1
                 self.make_ready(task)
-                self._hub.switch()
+                self.hub.switch()
                 if task.process.is_killed:
                     raise GreenletExit
 
@@ -211,7 +221,7 @@ class Scheduler:
         for close in process.on_killed:
             close()
         if self._current is not None and self._current.process is process:
-            self._hub.switch()
+            self.hub.switch()
 
     def freeze(self) -> None:
         """Let no task run for a while: the machine sleeps."""
@@ -255,10 +265,12 @@ class Scheduler:
             )
         self.now += TURN_SECONDS
         self._current = task
+        self.on_turn(task)
         try:
             task.frames.switch()
         finally:
             self._current = None
+            self.on_turn(None)
 
     def died(self, task: Task, error: BaseException) -> None:
         """Note that a task ended with an error that nobody caught."""

@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from runners.interface import LearnerRef
 from tests.simulation import disk as disks
-from tests.simulation.chance import Chance, Fault
+from tests.simulation.chance import FAULTS, Chance, Fault
 from tests.simulation.checks import Checks, Violation
 from tests.simulation.disk import Disk
 from tests.simulation.groups import MemberTarget, group_ref, groups_simulated
@@ -24,7 +24,15 @@ from tests.simulation.people import People
 from tests.simulation.runner import Connection, OpenedSimulation
 from tests.simulation.searches import LENGTH
 from tests.simulation.targets import FOR_EVER, Behaviour, Kind, Learner, SimulatedTarget, draw_behaviour
-from tests.simulation.tasks import Process, RunsInCircles, Scheduler, SimulatedConcurrency, Task
+from tests.simulation.tasks import (
+    TURNS_MAX,
+    TURNS_OF_GROUPS,
+    Process,
+    RunsInCircles,
+    Scheduler,
+    SimulatedConcurrency,
+    Task,
+)
 from workbench.clock import replace_clock
 from workbench.controller.client import connect, requests
 from workbench.controller.loop import experiments
@@ -88,7 +96,10 @@ class World:
     def __init__(self, chance: Chance, home: Home, *, jobs: int, keeps_story: bool) -> None:
         self.chance = chance
         self.home = home
-        self.scheduler = Scheduler(chance)
+        groups = chance.is_active("group")
+        self.scheduler = Scheduler(
+            chance, TURNS_OF_GROUPS if groups else TURNS_MAX, resumes_starters=not groups
+        )
         self.scheduler.on_died = self._thread_died
         self.disk = Disk(self.scheduler, chance)
         self.disk.on_killed = self._killed
@@ -517,6 +528,8 @@ class World:
 
 class Ground:
     """Where histories are lived: a folder in memory with a home to copy. Replaces this process's calls and clock."""
+
+    faults = tuple(FAULTS)
 
     def __init__(self) -> None:
         self._stack = ExitStack()
