@@ -70,9 +70,18 @@ def refuse_too_few(request: LaunchRequest, learners: Sequence[int], host: Host, 
         LaunchRefused: it does.
     """
     count = request.spec.gpus * len(learners)
-    if count:
+    until = time.monotonic() + RELEASE_SECONDS
+    while count:
         found = host.call("inventory", leases_folder=site.leases)
-        _check_enough(found["slots"], count, request, site, found["driver"])
+        try:
+            _check_enough(found["slots"], count, request, site, found["driver"])
+        except LaunchRefused:
+            # The driver may have stumbled over this one question, as for who leases.
+            if all(slot["memory_bytes"] for slot in found["slots"]) or time.monotonic() > until:
+                raise
+        else:
+            return
+        time.sleep(_PAUSE_SECONDS)
 
 
 def leave_line(request: LaunchRequest, host: Host, site: HostFacts) -> None:

@@ -237,12 +237,12 @@ class JobTable(CachedStyle, ScrollView, can_focus=True):
     def _show(self, window: Window, figures: Mapping[str, Figures], now_us: int) -> None:
         """Take new rows; the cursor stays on its job wherever that stands now."""
         held = self._announced.id if self._announced and not self._anew else None
-        if self._anew:
+        index = None if held is None else _index_of(window, held)
+        if self._anew or (index is None and self.listing_in_view != self.listing):
             self._anew, self._rank = False, 0
             self.scroll_to(y=0, animate=False, force=True)
         self.window, self._figures, self._now_us, self._asked = window, figures, now_us, None
         self.listing_in_view = self.listing
-        index = None if held is None else _index_of(window, held)
         before = self._rank
         self._rank = window.start + index if index is not None else min(before, max(0, window.total - 1))
         for row in window.rows:
@@ -311,14 +311,18 @@ class JobTable(CachedStyle, ScrollView, can_focus=True):
             self.refresh()
         self._want(self._rank)
         self._tell()
+        if self.listing_in_view != self.listing and self._announced is not None:
+            # Who moves means the rows that are shown: the list that is on its way comes with the cursor on this job.
+            self._anew = False
+            self._watch(around=self._announced.id)
         self._refresh_row(before)
         self._refresh_row(self._rank)
 
     def _want(self, rank: int) -> None:
         """Ask for the rows around a rank when those at hand end near it."""
         window = self.window
-        if window is None:
-            return
+        if window is None or self.listing_in_view != self.listing:
+            return  # nothing is at hand, or another list is on its way
         end = window.start + len(window.rows)
         short_above = rank < window.start + NEAR and window.start > 0
         short_below = rank >= end - NEAR and end < window.total

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -189,16 +191,67 @@ def test_a_search_is_waited_for_and_reported_where_the_command_asks_for_that(
     assert sorted(filter(None, names)) == ["two-1", "two-2"]
 
 
-def test_a_search_that_takes_too_long_is_paused(fabric: Fabric) -> None:
+@pytest.fixture
+def slow(fabric: Fabric) -> Iterator[subprocess.Popen[bytes]]:
+    """A command that stays with a search whose trials run on: one of them runs."""
     (fabric.folder / "slow.yml").write_text(TWO_TRIALS.format(command="sleep 1000"))
+    running = fabric.start("run", "slow.yml", "--junit", "slow.xml")
+    until(lambda: "PROCESSING" in states_of(fabric), lambda: str(states_of(fabric)))
+    yield running
+    running.kill()
+    running.communicate()
+    fabric("experiment", "kill", "@last")
+    fabric("experiment", "wait", "@last", expect=137)
 
-    ran = fabric("run", "slow.yml", "--timeout", "1s", "--json", expect=124)
 
-    search = json.loads(ran.stdout)
+def states_of(fabric: Fabric) -> list[str]:
+    """The states of all jobs."""
+    return [str(row["state"]) for row in fabric.json("list", "--all", "--json")]
+
+
+def test_a_signal_pauses_the_search_that_is_waited_for_and_its_report_is_written(
+    fabric: Fabric, slow: subprocess.Popen[bytes]
+) -> None:
+    slow.send_signal(signal.SIGTERM)
+    _, errors = slow.communicate()
+
+    assert slow.returncode == 143, errors
+    assert b"has it go on, a second signal kills it" in errors
+    assert fabric.json("experiment", "show", "@last", "--json")["state"] == "PAUSED"
+    assert set(states_of(fabric)) == {"HALTED"}
+    assert len([*ElementTree.parse(fabric.folder / "slow.xml").iter("testsuite")]) == len(states_of(fabric))
+
+
+def test_a_search_that_takes_too_long_is_paused_also_where_a_person_has_paused_it(fabric: Fabric) -> None:
+    (fabric.folder / "slow.yml").write_text(TWO_TRIALS.format(command="sleep 1000"))
+    running = fabric.start("run", "slow.yml", "--timeout", "8s", "--json")
+    until(lambda: fabric.json("experiment", "list", "--json"), "the search to begin")
+    fabric("experiment", "pause", "@last", expect=None)  # where the time was over before, it is paused
+    output, errors = running.communicate()
+
+    assert running.returncode == 124, errors
+    assert b"have passed" in errors
+    search = json.loads(output)
     assert search["state"] == "PAUSED"
-    assert f"`fabric experiment resume {search['id'].rpartition('-')[2]}` has it go on" in ran.stderr
-    assert [row["state"] for row in fabric.json("list", "--all", "--json") if row["state"] != "HALTED"] == []
     fabric("experiment", "kill", search["id"])
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--require", "loss<1"), "no metric says which one that is"),
+        (("--follow-first-trial", "--junit", "x.xml"), "wait for the whole search"),
+    ],
+)
+def test_what_a_search_cannot_be_asked_for_is_refused_before_it_begins(
+    fabric: Fabric, options: tuple[str, ...], text: str
+) -> None:
+    (fabric.folder / "two.yml").write_text(
+        TWO_TRIALS.format(command="true").replace("metric: loss, goal: minimize, ", "")
+    )
+
+    assert text in fabric("run", "two.yml", *options, expect=64).stderr
+    assert states_of(fabric) == []
 
 
 def test_a_job_alone_is_its_first_trial(fabric: Fabric) -> None:

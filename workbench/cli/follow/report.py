@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from workbench.cli.follow.options import NO_FILES
 from workbench.terminal.console import narrate, state_style
 from workbench.values import dataclass
 
@@ -61,18 +62,17 @@ def finish(store: Store, ended: Sequence[tuple[JobRow | EndedSearch, int]], opti
 def ended_search(store: Store, row: ExperimentRow, options: FollowOptions) -> EndedSearch:
     """Return a search that is over, or paused, with what its report asks for."""
     from workbench.cli.follow.attach import exit_code_of
-    from workbench.store.queries.experiments import best_trial, trial_jobs, trials
+    from workbench.store.queries.experiments import best_trial, trial_job_ids, trial_jobs, trials
     from workbench.store.queries.jobs import job
 
-    found = trial_jobs(store, row.id) if options.needs_the_end else []
-    there = {each.id for each in found}
-    counted = [one for one in trials(store, row.id) if one.job_id in there]
-    best = best_trial(row, counted) if options.require else None
-    return EndedSearch(
-        row,
-        tuple((each, exit_code_of(each)) for each in found),
-        None if best is None else job(store, best.job_id),
-    )
+    best: JobRow | None = None
+    if options.require:
+        there = set(trial_job_ids(store, row.id))
+        found = best_trial(row, [one for one in trials(store, row.id) if one.job_id in there])
+        best = None if found is None else job(store, found.job_id)
+    # Each costs its log and its series: of many thousands only what is asked for is read.
+    reported = trial_jobs(store, row.id) if options.report_files != NO_FILES else [best] if best else []
+    return EndedSearch(row, tuple((each, exit_code_of(each)) for each in reported), best)
 
 
 def documents_of(

@@ -363,14 +363,16 @@ class GroupStanding:
 
         One whose launch has failed comes back after a while, and a host that did not answer then has its time still.
         """
+        # The answers of connections before these may still come, in threads of their own: nothing is iterated twice.
         for known in (self._renewed, self._preempting):
-            for job in known.keys() - jobs:
-                del known[job]
+            for job in set(known) - jobs:
+                known.pop(job, None)
         now = elapsed_seconds()
         self._seen_at |= dict.fromkeys(jobs, now)
         self._seen_at = {job: at for job, at in self._seen_at.items() if now - at <= FORGOTTEN_SECONDS}
-        for attempt in [attempt for attempt in self._since_us if attempt[0] not in self._seen_at]:
-            del self._since_us[attempt]
+        for attempt in set(self._since_us):
+            if attempt[0] not in self._seen_at:
+                self._since_us.pop(attempt, None)
 
     def entry(self, one: LinedUpJob, member: BackendOptions, ahead_us: int) -> dict[str, Any]:
         """Return a job's entry at a host whose clock is so far ahead of ours."""
@@ -459,12 +461,13 @@ def _turn_at_all(entry: LinedUpJob, found: Mapping[str, CapacityMeasured]) -> Ho
     known = [turn for turn in turns if turn is not None]
     if len(known) < len(found):
         return None
+    for number, one in enumerate(found.values()):
+        if one.capacity is not None and gpus_at(entry, number, len(found)) > one.capacity.slots:
+            return None  # it never starts, which its launch says
     for number, (name, one) in enumerate(found.items()):
         turn, needed = known[number], gpus_at(entry, number, len(found))
         if turn.start:
             continue
-        if one.capacity is not None and needed > one.capacity.slots:
-            return None  # it never starts, which its launch says
         alone = f"waits for {needed} of {entry.gpus} GPUs"
         why = turn.reason(needed, now_us=now_us())
         if one.holders:

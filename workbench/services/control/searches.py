@@ -49,13 +49,14 @@ def wait_until_over(
     unmade: Sequence[UnmadeJob] = (),
     any_one: bool = False,
     timeout_seconds: float | None = None,
+    is_left: Callable[[], bool] = lambda: False,
     warn: Callable[[str], None],
 ) -> tuple[list[JobRow], list[ExperimentRow], bool]:
     """Wait until jobs and searches are over, or with ``any_one`` one of them.
 
-    Returns them as they are then, and False when the time ran out first. ``warn`` gets what hinders the jobs, and once
-    that a search is paused, which is over only after a person has it go on. Of the jobs that were not made at first
-    nothing is returned.
+    Returns them as they are then, and False when the time ran out first, or ``is_left``, which is asked all the time,
+    says that nobody waits any more. ``warn`` gets what hinders the jobs, and once that a search is paused, which is
+    over only after a person has it go on. Of the jobs that were not made at first nothing is returned.
 
     Raises:
         NotMade: one of them never is, since its array has ended.
@@ -87,9 +88,22 @@ def wait_until_over(
                 warn(f"{each.name} is paused; `{resume}` has it go on")
         return False
 
-    check = check_every_second(TroubleReport(store.home, warn).check)
-    rows, in_time = wait_until(store, jobs, is_enough, timeout_seconds=timeout_seconds, check=check)
+    report = check_every_second(TroubleReport(store.home, warn).check)
+
+    def check(now: Sequence[JobRow], trouble: str) -> None:
+        if is_left():
+            raise _Left
+        report(now, trouble)
+
+    try:
+        rows, in_time = wait_until(store, jobs, is_enough, timeout_seconds=timeout_seconds, check=check)
+    except _Left:
+        rows, in_time = list(jobs), False
     return rows, [search_now(store, each) for each in searches], in_time
+
+
+class _Left(Exception):
+    """Nobody waits any more."""
 
 
 def wait_for_first_trial(
@@ -137,44 +151,20 @@ def wait_until_halted(
 
     ``warn`` and ``report``, and what is raised, are those of ``requests.wait_until_stopped``.
     """
+    from workbench.store.db.rows import is_over
     from workbench.store.queries.experiments import PAUSED
+    from workbench.store.queries.requests import pending_requests
 
     def have_halted(_: list[JobRow]) -> bool:
-        # Else it has ended, or somebody has it go on.
-        return search_now(store, row).state != PAUSED or _has_halted(store, row)
+        if search_now(store, row).state != PAUSED:
+            return True  # it has ended, or somebody has it go on
+        jobs = _paused_jobs(store, row)
+        # One that is over may have been asked to go on just before.
+        asked = {each.job_id for each in pending_requests(store)}
+        return all(is_over(each) and each.id not in asked for each in jobs)
 
     _wait(store, row, "halt", have_halted, warn, report)
     return search_now(store, row)
-
-
-def wait_until_over_or_halted(
-    store: Store, row: ExperimentRow, *, is_asked: Callable[[], bool], warn: Callable[[str], None]
-) -> ExperimentRow:
-    """Wait until a search is over, or, once its pause ``is_asked`` for, until its trials have halted; return its row.
-
-    ``warn`` gets what hinders it.
-    """
-    from workbench.services.follow.full_disk import TroubleReport, check_every_second
-    from workbench.services.follow.wait import wait_until
-    from workbench.store.queries.experiments import PAUSED
-
-    def is_enough(_: list[JobRow]) -> bool:
-        now = search_now(store, row)
-        return not now.is_open or (now.state == PAUSED and is_asked() and _has_halted(store, row))
-
-    wait_until(store, (), is_enough, check=check_every_second(TroubleReport(store.home, warn).check))
-    return search_now(store, row)
-
-
-def _has_halted(store: Store, row: ExperimentRow) -> bool:
-    """Say whether no trial of a paused search runs, or will."""
-    from workbench.store.db.rows import is_over
-    from workbench.store.queries.requests import pending_requests
-
-    jobs = _paused_jobs(store, row)
-    # One that is over may have been asked to go on just before.
-    asked = {each.job_id for each in pending_requests(store)}
-    return all(is_over(each) and each.id not in asked for each in jobs)
 
 
 def _paused_jobs(store: Store, row: ExperimentRow) -> list[JobRow]:

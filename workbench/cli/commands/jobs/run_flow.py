@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from workbench.formats import count, stamp
+from workbench.formats import count, duration, stamp
 from workbench.job import EXIT_HALTED, EXIT_TIMED_OUT, short_id
 from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
     from workbench.cli.follow.options import FollowOptions
     from workbench.cli.follow.signals import Policy
+    from workbench.errors import CannotWrite
     from workbench.services.submit.batch import JobBatch
     from workbench.services.submit.options import RunOptions
     from workbench.services.submit.prepare import JobSubmission
@@ -101,15 +102,29 @@ def _start_one(store: Store, batch: JobBatch, follow: FollowOptions) -> int:
 
 
 def _start_search(store: Store, submission: JobSubmission, follow: FollowOptions) -> int:
-    """Start a search, which goes on in the background; print its id or its document, or stay with it."""
+    """Start a search, which goes on in the background; print its id or its document, or stay with it.
+
+    Raises:
+        UsageError: it is to be stayed with in ways that exclude each other, or required of what it has not.
+    """
+    from workbench.errors import UsageError
     from workbench.services.submit.experiments import experiment_document, start_experiment
     from workbench.terminal.errors import warn
 
     stays = follow.stays and not follow.detach
+    if follow.first_trial and stays:
+        raise UsageError(
+            "--follow-first-trial ends with the first trial; --require, --junit, --summary, --timeout and --notify wait"
+            " for the whole search",
+            hint="leave it out",
+        )
+    if follow.require and not (submission.loaded.spec.search or {}).get("metric"):
+        raise UsageError(
+            "--require holds against the best trial, and no metric says which one that is",
+            hint="search.metric names it; `fabric wait JOB --require` checks one job",
+        )
     for warning in submission.warnings:
         warn(warning)
-    if follow.notify_when:
-        warn("--notify-when looks at one job: nobody is notified while a search runs")
     row = start_experiment(store, submission)
     if follow.json and not stays:
         from workbench.terminal.json_output import print_document
@@ -118,7 +133,7 @@ def _start_search(store: Store, submission: JobSubmission, follow: FollowOptions
         return 0
     if not (follow.first_trial or follow.json):
         print(row.id)
-    if not (follow.quiet or follow.json):
+    if not follow.quiet:
         for note in submission.notes:
             narrate(f"note: {note}")
         nine = row.id.rpartition("-")[2]
@@ -126,27 +141,46 @@ def _start_search(store: Store, submission: JobSubmission, follow: FollowOptions
         narrate(
             f"{row.name}: {how}; its trials run in the background, `fabric experiment show {nine}` says how it stands"
         )
-    code = _follow_first_trial(store, row, follow) if follow.first_trial else 0
-    return _follow_search(store, row, follow) if stays else code
+    if stays:
+        return _follow_search(store, row, follow)
+    return _follow_first_trial(store, row, follow) if follow.first_trial else 0
 
 
 def _follow_search(store: Store, search: ExperimentRow, follow: FollowOptions) -> int:
-    """Stay until a search is over, report it, and return its exit code; a time limit or a signal pauses or kills it."""
+    """Stay until a search is over, report it, and return its exit code; when its time is over it is paused.
+
+    Raises:
+        CannotWrite: a signal asked for its pause or end, which cannot be recorded.
+        BackendUnreachable: that is recorded, and a backend does not answer.
+    """
     from workbench.cli.follow.report import documents_of, ended_search, finish, search_line
-    from workbench.cli.follow.signals import Detached, Interruption, TimeLimit
-    from workbench.services.control.searches import exit_code_of_search, wait_until_over_or_halted
+    from workbench.cli.follow.signals import Detached, Interruption
+    from workbench.services.control.searches import exit_code_of_search, wait_until_over
     from workbench.terminal.errors import warn
 
     stop = _SearchStopper(store, search)
     nine = search.id.rpartition("-")[2]
+    is_late = False
 
     def leave() -> None:
         narrate(f"left {search.name}, which is not over. `fabric wait {nine}` waits for it")
 
-    limit = TimeLimit(follow.timeout_seconds, 0.0, stop)
     try:
-        with Interruption(follow.on_interrupt, stop, leave), limit:
-            now = wait_until_over_or_halted(store, search, is_asked=lambda: stop.was_asked, warn=warn)
+        with Interruption(follow.on_interrupt, stop, leave):
+            _, (now,), is_over = wait_until_over(
+                store,
+                (),
+                (search,),
+                timeout_seconds=follow.timeout_seconds,
+                is_left=lambda: stop.asked is not None,
+                warn=warn,
+            )
+            is_late = not is_over and stop.asked is None
+            if is_late:
+                narrate(f"--timeout: {duration(follow.timeout_seconds or 0.0)} have passed")
+                stop("halt")
+            if not is_over:
+                now = stop.wait(store, warn)
     except Detached as left:
         narrate(f"left {search.name}; it goes on. `fabric wait {nine}` waits for it")
         return left.exit_code
@@ -161,34 +195,54 @@ def _follow_search(store: Store, search: ExperimentRow, follow: FollowOptions) -
 
         notify("fabric", f"{now.name} {now.state.lower()}")
     code = EXIT_HALTED if now.is_open else exit_code_of_search(now)
-    code = EXIT_TIMED_OUT if limit.over and code else code
+    code = EXIT_TIMED_OUT if is_late and code else code
     return finish(store, [(ended_search(store, now, follow), code)], follow) if follow.needs_the_end else code
 
 
 class _SearchStopper:
-    """Asks for a search to be paused or killed, from any thread."""
+    """Asks for a search to be paused or killed, from any thread, and waits until that has happened."""
 
     def __init__(self, store: Store, row: ExperimentRow) -> None:
         self._home = store.home
         self._row = row
-        self.was_asked = False
+        self.asked: Policy | None = None
+        """What was asked for last, once that is recorded, or could not be."""
+        self._failure: CannotWrite | None = None
 
     def __call__(self, kind: Policy) -> None:
         """Ask for it, and say so: to halt a search is to pause it."""
-        from workbench.errors import FabricError
+        from workbench.errors import CannotWrite, FabricError
         from workbench.services.submit.experiments import kill_experiment, pause_experiment
         from workbench.store.db.database import Store
 
-        self.was_asked = True
+        steer, what, more = kill_experiment, "kill", ""
+        if kind == "halt":
+            again = f"`fabric experiment resume {self._row.id.rpartition('-')[2]}` has it go on"
+            steer, what, more = pause_experiment, "pause", f"; {again}, a second signal kills it"
         # Called in a thread of its own; a store belongs to the thread that opened it.
         try:
             with Store.open(self._home) as own:
-                steer, what = (pause_experiment, "pause") if kind == "halt" else (kill_experiment, "kill")
-                steer(own, self._row)
-                again = f"; `fabric experiment resume {self._row.id.rpartition('-')[2]}` has it go on"
-                narrate(f"{what} of {self._row.name} requested{again if kind == 'halt' else ''}")
+                if steer(own, self._row):
+                    narrate(f"{what} of {self._row.name} requested{more}")
+        except CannotWrite as error:
+            self._failure = error
         except FabricError as error:
-            narrate(f"error: the search could not be stopped: {error}")
+            narrate(f"error: the {what} could not be requested: {error}")
+        self.asked = kind
+
+    def wait(self, store: Store, warn: Callable[[str], None]) -> ExperimentRow:
+        """Wait until the search has halted, or is over where it is being ended; return its row."""
+        from workbench.services.control.searches import search_now, wait_until_ended, wait_until_halted
+        from workbench.store.queries.experiments import STOPPING
+
+        now = search_now(store, self._row)
+        if self._failure is None and self.asked == "halt":
+            now = wait_until_halted(store, now, warn=warn, report=narrate)
+        if self._failure is not None:
+            raise self._failure
+        if now.is_open and (self.asked == "kill" or now.state == STOPPING):
+            now = wait_until_ended(store, now, warn=warn, report=narrate)
+        return now
 
 
 def _follow_first_trial(store: Store, search: ExperimentRow, follow: FollowOptions) -> int:
