@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from workbench.cli.follow.options import NO_FILES
 from workbench.terminal.console import narrate, state_style
 from workbench.values import dataclass
 
@@ -49,9 +48,10 @@ def finish(store: Store, ended: Sequence[tuple[JobRow | EndedSearch, int]], opti
         for row, trial_code in each.trials:
             is_best = each.best is not None and row.id == each.best.id
             reports.append(report_job(store, row, trial_code, options.require if is_best else ()))
+    is_named = len(reports) > 1 or any(isinstance(each, EndedSearch) for each, _ in ended)
     for report in reports:
         for verdict in report.verdicts:
-            whose = f"{report.row.name}: " if len(reports) > 1 else ""
+            whose = f"{report.row.name}: " if is_named else ""
             narrate(f"{'met' if verdict.holds else 'not met'}: {whose}{verdict.sentence}")
     options.report_files.write(reports)
     is_met &= all(verdict.holds for report in reports for verdict in report.verdicts)
@@ -62,6 +62,7 @@ def finish(store: Store, ended: Sequence[tuple[JobRow | EndedSearch, int]], opti
 def ended_search(store: Store, row: ExperimentRow, options: FollowOptions) -> EndedSearch:
     """Return a search that is over, or paused, with what its report asks for."""
     from workbench.cli.follow.attach import exit_code_of
+    from workbench.cli.follow.options import NO_FILES
     from workbench.store.queries.experiments import best_trial, trial_job_ids, trial_jobs, trials
     from workbench.store.queries.jobs import job
 
