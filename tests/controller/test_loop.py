@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -11,12 +12,22 @@ from runners.interface import AttemptRef, LaunchPlan, LaunchProgress, LaunchRequ
 from tests.controller.bench import Bench
 from tests.support.waiting import patience, until
 from workbench.controller.client.requests import ask
-from workbench.errors import BackendUnreachable, CannotWrite, LaunchRefused, RunnerError, SlotsBusy, TryAgain
+from workbench.errors import (
+    BackendUnreachable,
+    CannotWrite,
+    LaunchRefused,
+    NoSpaceLeft,
+    RunnerError,
+    SlotsBusy,
+    TryAgain,
+)
 from workbench.job import Intent, LearnerPhase, Reason, State
+from workbench.metrics.ingestion import ingest
 from workbench.store.db.database import Store, home_uuid
 from workbench.store.queries.jobs import attempts, transitions
 from workbench.store.queries.learners import learners
 from workbench.store.queries.requests import request, requests
+from workbench.store.updates.jobs import add_note
 
 
 def states(bench: Bench, job_id: str) -> list[str]:
@@ -82,6 +93,36 @@ def test_a_stop_ends_a_job_whose_records_never_get_into_the_store(
     bench.ends(job_id)
     until(lambda: request(bench.store, asked).outcome not in ("", None))  # type: ignore[union-attr] # it is there
     assert any("before all that it recorded" in one.text for one in transitions(bench.store, job_id))
+
+
+def test_a_rule_whose_note_the_disk_refuses_delays_no_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals: list[str] = []
+
+    def refuse_once(store: Store, job_id: str, text: str) -> None:
+        if not refusals:
+            refusals.append(text)
+            raise NoSpaceLeft("the disk is full")
+        add_note(store, job_id, text)
+
+    monkeypatch.setattr("workbench.controller.loop.stop_rules.add_note", refuse_once)
+    job_id = bench.submit(stop_when=({"metric": "loss", "below": 0.5},))
+    bench.runs(job_id)
+    bench.stop()
+    records = bench.home.job(job_id).attempt(1).learner(1).records
+    records.parent.mkdir(parents=True, exist_ok=True)
+    values = {"times": [1], "steps": [1], "values": {"loss": [0.25]}}
+    records.write_text(json.dumps({"seq": 1, "kind": "metrics", **values}) + "\n")
+    ingest(bench.store, job_id, 1, 1, records)
+    bench.backend.exit(job_id, code=3)
+    bench.start()
+
+    row = bench.ends(job_id)
+
+    assert (row.state, row.exit_code) == (State.FAILED, 3)
+    (refused,) = refusals
+    until(lambda: refused in [one.text for one in transitions(bench.store, job_id)], bench.log)
 
 
 def test_a_controller_without_its_lock_file_writes_nothing_of_what_came_meanwhile(bench: Bench) -> None:

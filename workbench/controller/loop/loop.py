@@ -258,7 +258,8 @@ class Loop:
                 return set()
             case Observed():
                 touched = self._event_handler.take(event)
-                self._woken |= self._stop_rules.observed(touched)
+                for job_id in self._stop_rules.undecided(touched):
+                    self._follow_rules(job_id)
                 return touched
             case EndRequested(why):
                 self._ended = why
@@ -286,6 +287,14 @@ class Loop:
                 self._context.queue_stale = True
                 return touched
         return self._event_handler.take(event)
+
+    def _follow_rules(self, job_id: str) -> None:
+        """Follow a job's rules; where the store refuses what follows, they alone come again.
+
+        What else made its job known or an observation news would not be so once more, and nobody would decide the job.
+        """
+        event = ReportsTaken(job_id)
+        self._guarded(partial(self._take, event), failed=event)
 
     def _notice_gap_now(self) -> set[str]:
         if self._loaded:
@@ -530,7 +539,7 @@ class Loop:
             context.journals.follow(row.id, row.attempt, spec.learners)
             context.watch(tracked)
             # What came in before a crash may hold, and nothing more may come.
-            self._woken |= self._stop_rules.evaluate(row.id)
+            self._follow_rules(row.id)
         return tracked
 
     def _do_timed_work(self, now: float, events: list[Event]) -> None:

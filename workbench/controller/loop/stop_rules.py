@@ -9,7 +9,7 @@ of them is stored but what followed: a request, or a note.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from workbench.controller.decide.outcome import OVER
@@ -123,10 +123,9 @@ class StopRules:
             self._undecided.discard(job_id)
         return is_asked
 
-    def observed(self, job_ids: Iterable[str]) -> bool:
-        """Follow rules of jobs that were observed: it is known who does; return whether a stop was asked for."""
-        asked = [self.evaluate(job_id) for job_id in job_ids if job_id in self._undecided]
-        return any(asked)
+    def undecided(self, job_ids: Collection[str]) -> list[str]:
+        """List those of some jobs with a rule that holds and that somebody is to follow: it was not known who."""
+        return sorted(self._undecided.intersection(job_ids))
 
     def _is_ours(self, tracked: TrackedJob, watched: WatchedRule) -> bool:
         """Say whether the controller follows a rule that holds; not as long as the agent may do so."""
