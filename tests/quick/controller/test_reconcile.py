@@ -217,6 +217,35 @@ def test_a_launch_that_raised_ends_what_it_started_before_it_fails_with_the_sent
     assert found.restart is not None and found.restart.platform_restarts == 1
 
 
+@pytest.mark.parametrize(
+    ("stopped", "text", "state"),
+    [
+        ("halt", "halted by stop_when: loss is 0.5, below 0.6 at step 2", State.HALTED),
+        ("settle", "stopped, since learner 1 has ended", State.COMPLETED),
+        ("kill", "killed by the controller", State.FAILED),
+    ],
+)
+def test_learners_of_an_earlier_launch_that_something_else_ended_decide_though_a_later_launch_failed(
+    stopped: str, text: str, state: State
+) -> None:
+    first = exited(1) if stopped == "settle" else exited(1, 1, stopped=stopped, reason=Reason(text))
+    both = those(first, exited(2, 143, stopped=stopped, reason=Reason(text)))
+    over = view(
+        State.STORING,
+        learners=2,
+        ends_when="first",
+        fault=RAISED,
+        statuses=both,
+        drained=True,
+        max_restarts=1,
+    )
+
+    found = finish_of(decide(over))
+
+    assert found.outcome.state is state
+    assert (found.outcome.reason == RAISED.reason) == (found.restart is not None) == (state is State.FAILED)
+
+
 def test_a_backend_that_is_away_is_tried_again_later_and_the_reason_says_so() -> None:
     assert decide(view(State.PENDING, trouble=AWAY, not_before=NOW + 3)) == Decision(
         (SetReason(AWAY.reason),), NOW + 3

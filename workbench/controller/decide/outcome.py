@@ -34,7 +34,7 @@ OVER: Final = frozenset({LearnerPhase.EXITED, LearnerPhase.LOST})
 _OWN_ENDS: Final = frozenset({"", "max_runtime", "memory", PREEMPT})
 """Values of ``stopped`` of a learner that was not stopped by a person or because of another learner."""
 
-_STOPS: Final = frozenset({"halt", "kill"})
+STOPS: Final = frozenset({"halt", "kill"})
 """Values of ``stopped`` of a learner that a person has stopped, or a rule for somebody."""
 
 REFUSED: Final = ("C1", "C205")
@@ -146,7 +146,7 @@ def decider(
     if not own:
         return None
     needed = {"first": 1, "all": len(over)}.get(str(ends_when)) or int(ends_when)
-    is_stopped = intent is not Intent.NONE or any(one.stopped in _STOPS for one in over)
+    is_stopped = intent is not Intent.NONE or any(one.stopped in STOPS for one in over)
     if len(own) < needed and is_stopped:
         return None  # those that had ended when the others were stopped were not enough
     return own[min(needed, len(own)) - 1]

@@ -34,7 +34,7 @@ from workbench.controller.decide.model import (
     Transition,
     Untrack,
 )
-from workbench.controller.decide.outcome import OVER, Outcome, decider, failed, judge
+from workbench.controller.decide.outcome import OVER, STOPS, Outcome, decider, failed, judge
 from workbench.controller.decide.restarts import Restart, begun_at_host, next_attempt
 from workbench.controller.decide.scheduler import AT_ITS_HOST
 from workbench.job import (
@@ -51,6 +51,7 @@ from workbench.job import (
     refused_exit_code,
 )
 from workbench.learner.journal.launch_document import PREEMPT
+from workbench.learner.journal.stop_rules import BY
 
 SHOWN_AFTER_SECONDS: Final = 0.1
 """A shorter phase gets no state of its own: writing it would cost more than it says."""
@@ -398,9 +399,17 @@ def _outcome(job: JobSnapshot) -> Outcome:
 
 
 def _has_run(job: JobSnapshot) -> bool:
-    """Say whether every learner ended by itself, though a launch failed: an earlier one had started them all."""
-    ended = [one for one in job.statuses.values() if one.phase is LearnerPhase.EXITED and not one.stopped]
-    return len(ended) == job.spec.learners
+    """Say whether every learner ended but not for a failed launch: an earlier one had started them all."""
+    ended = [one for one in job.statuses.values() if one.phase is LearnerPhase.EXITED]
+    return len(ended) == job.spec.learners and not any(map(_is_ended_for_launch, ended))
+
+
+def _is_ended_for_launch(learner: LearnerStatus) -> bool:
+    """Say whether a learner was stopped as its launch failed: neither by its rules nor by the end of another one."""
+    if learner.stopped not in STOPS:
+        return False
+    why = "" if learner.reason is None else learner.reason.text
+    return f" by {BY}" not in why
 
 
 def _never_started(fault: BackendTrouble) -> Outcome:
