@@ -39,6 +39,8 @@ FOLDERS: Final = {
 }
 USER: Final = re.compile(r"fab[0-9a-f]{8}")
 SHARED_MEMORY: Final = re.compile(r"fabric-(\d+|fab[0-9a-f]{8})")
+HISTORIES: Final = re.compile(r"fabric-(?:lives|queues)-(\d+)-[a-z0-9_]{8}")
+"""Where a process lives simulated histories, by its number."""
 NETWORK: Final = re.compile(r"f[0-9a-f]{6}(jump|target)")
 LINK: Final = re.compile(r"f[0-9a-f]{6}a|fab[0-9a-f]{8}")
 
@@ -209,12 +211,13 @@ def _is_in_marked(path: str) -> bool:
 
 
 def _shared_memory() -> list[Path]:
-    """Return the folders of users who are gone; that of a user of this machine is in use."""
+    """Return the folders of users and processes that are gone; that of a user of this machine is in use."""
     there = {str(entry.pw_uid) for entry in pwd.getpwall()} | {entry.pw_name for entry in pwd.getpwall()}
     return [
         path
         for path in _entries("/dev/shm")
-        if (mark := SHARED_MEMORY.fullmatch(path.name)) and mark[1] not in there
+        if ((mark := SHARED_MEMORY.fullmatch(path.name)) and mark[1] not in there)
+        or ((mark := HISTORIES.fullmatch(path.name)) and not Path("/proc", mark[1]).exists())
     ]
 
 

@@ -10,6 +10,7 @@ import struct
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -109,13 +110,12 @@ def test_an_entry_that_another_process_holds_is_tried_without_a_word_to_those_wh
     folder: str, held: HeldEntries
 ) -> None:
     held.hold(folder, HOME, "job-1", {"gpus": 2})
-    watch = open_inotify()
-    assert watch is not None
-    watch.add(folder, IN_CLOSE_WRITE | IN_MOVED_TO | IN_DELETE)
-
-    is_held = HeldEntries().hold(folder, HOME, "job-1", {"gpus": 2})
-    heard = list(watch.read())
-    watch.close()
+    opened = until(open_inotify, "a watch: other tests have many")
+    assert opened is not None
+    with closing(opened) as watch:
+        watch.add(folder, IN_CLOSE_WRITE | IN_MOVED_TO | IN_DELETE)
+        is_held = HeldEntries().hold(folder, HOME, "job-1", {"gpus": 2})
+        heard = list(watch.read())
 
     assert not is_held
     assert heard == []

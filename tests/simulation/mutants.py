@@ -329,6 +329,10 @@ def try_out(mutants: Sequence[Mutant], tool: str, module: str, explore: Callable
     """
     named = [mutant for mutant in mutants if mutant.name in sys.argv[1:2]]
     if named:
+        if os.environ.get("PYTHONHASHSEED") != "0":
+            # Here, for the tool itself would begin again without the defect.
+            argv = [sys.executable, "-m", module, *sys.argv[1:]]
+            os.execve(sys.executable, argv, os.environ | {"PYTHONHASHSEED": "0"})
         sys.meta_path.insert(0, _Finder(named[0]))
         sys.argv = [tool, *sys.argv[2:]]
         return explore()

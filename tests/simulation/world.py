@@ -536,7 +536,9 @@ class Ground:
         self._threshold = gc.get_threshold()
         base = "/dev/shm" if Path("/dev/shm").is_dir() else None
         self._folder = Path(
-            self._stack.enter_context(tempfile.TemporaryDirectory(dir=base, prefix="fabric-lives-"))
+            self._stack.enter_context(
+                tempfile.TemporaryDirectory(dir=base, prefix=f"fabric-lives-{os.getpid()}-")
+            )
         )
         self._template = self._folder / "template"
         self._home = self._folder / "home"

@@ -44,7 +44,7 @@ FAULTS: Final = {
     "order": "processes lose the processor at any such call",
     "clock": "the host's clock is set",
     "gpus": "GPUs come and go, and programs use them that have leased none",
-    "garbage": "somebody puts other files into the folder of leases, and locks them",
+    "garbage": "somebody puts other files into the folder of leases",
     "emptied": "somebody empties the folder of leases",
     "policy": "root changes the host's policy",
     "disk": "there is no room for entries and leases",
@@ -549,7 +549,7 @@ class HostGround:
         self._threshold = gc.get_threshold()
         base = "/dev/shm" if Path("/dev/shm").is_dir() else None
         self._folder = self._stack.enter_context(
-            tempfile.TemporaryDirectory(dir=base, prefix="fabric-queues-")
+            tempfile.TemporaryDirectory(dir=base, prefix=f"fabric-queues-{os.getpid()}-")
         )
         os.chmod(self._folder, 0o755)
         self._number = os.getpid()
