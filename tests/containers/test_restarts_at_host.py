@@ -119,8 +119,10 @@ def test_containers_of_several_learners_are_tried_again_together_while_no_contro
     numbers = "l=${FABRIC_LEARNER%/inside}; n=${l%/*}; l=${l##*/}; n=${n##*/}"
     resolves = "for p in 0 1; do nslookup $LEARNER_NAME_PREFIX-$p >/dev/null || exit 9; done"
     ends = "[ $n = 3 ] && exit 0; [ $l = 2 ] && exit 3; exec sleep 600"
+    # The end of one ends the other, too: neither ends before both have noted that they ran.
     notes = (
-        "echo $LEARNER_NAME_PREFIX >> $RESULT_DIR/$n.$l; until [ -e $RESULT_DIR/$n.1 ]; do sleep 0.1; done"
+        "echo $LEARNER_NAME_PREFIX >> $RESULT_DIR/$n.$l;"
+        " until [ -e $RESULT_DIR/$n.1 ] && [ -e $RESULT_DIR/$n.2 ]; do sleep 0.1; done"
     )
     command = f"{numbers}; {resolves}; {notes}; {ends}"
     job_id = first(ground, CONTAINER, command, max_restarts=3, learners=2)

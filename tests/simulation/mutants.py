@@ -280,14 +280,22 @@ class _Finder(MetaPathFinder):
 
 
 def find(
-    mutant: Mutant, *, seconds: float = FOUND_SECONDS, module: str = "tests.simulation.mutants"
+    mutant: Mutant,
+    *,
+    seconds: float = FOUND_SECONDS,
+    count: int | None = None,
+    module: str = "tests.simulation.mutants",
 ) -> tuple[float, str]:
     """Live histories with a defect; return after how many seconds one failed, and what did not hold.
 
-    ``module`` is the program that puts it in.
+    Args:
+        mutant: the defect.
+        seconds: for how long.
+        count: how many histories at most, however long they take.
+        module: the program that puts the defect in.
 
     Raises:
-        LookupError: none failed in this time, or the defect cannot be put in.
+        LookupError: none failed, or the defect cannot be put in.
     """
     mutant.source()
     began = monotonic()
@@ -295,6 +303,7 @@ def find(
         [
             *(sys.executable, "-m", module, mutant.name),
             *("--seconds", str(seconds), "--faults", mutant.faults, "--first"),
+            *(() if count is None else ("--count", str(count))),
         ],
         cwd=ROOT,
         env=os.environ | {"PYTHONHASHSEED": "0"},

@@ -61,7 +61,8 @@ def test_a_story_of_a_host_can_be_lived_without_its_faults() -> None:
 
 @pytest.mark.parametrize("name", QUICKLY_FOUND)
 def test_a_defect_of_the_hosts_queue_is_found(name: str) -> None:
-    seconds, violation = find(next(mutant for mutant in MUTANTS if mutant.name == name), module=MODULE)
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
+    seconds, violation = find(mutant, seconds=SOAK_SECONDS, count=COUNT, module=MODULE)
 
     assert violation.startswith("seed ")
     assert seconds > 0
