@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from tests.simulation.chance import FAULTS
 from tests.simulation.tool import Tool
-from tests.simulation.world import Ground, Result
+from tests.simulation.world import Ground
 from workbench.job import LEGAL_STEPS, State
 
 REGRESSIONS: Final = Path(__file__).with_name("regressions.jsonl")
@@ -28,7 +28,7 @@ DECIDE: Final = Path(__file__).parents[2] / "workbench/controller/decide"
 
 def main() -> int:
     """Run; return the exit code."""
-    tool: Tool[Result] = Tool("tests.simulation", Ground, tuple(FAULTS), REGRESSIONS, Totals)
+    tool = Tool("tests.simulation", Ground, tuple(FAULTS), REGRESSIONS, _show_steps)
     parser = tool.parser(__doc__)
     parser.add_argument("--coverage", action="store_true")
     asked = parser.parse_args()
@@ -44,55 +44,13 @@ def main() -> int:
         return tool.run(asked, kinds)
 
 
-class Totals:
-    """What the histories of one run visited."""
-
-    def __init__(self) -> None:
-        self._faults: Counter[str] = Counter()
-        self._steps: Counter[tuple[State, State]] = Counter()
-        self._count = self._turns = self._jobs = self.failures = 0
-        self._seconds = 0.0
-        self._last = 0
-        """The highest seed."""
-
-    def __add__(self, other: Totals) -> Totals:
-        """Return what both visited."""
-        both = Totals()
-        both._faults, both._steps = self._faults + other._faults, self._steps + other._steps
-        both._count, both.failures = self._count + other._count, self.failures + other.failures
-        both._turns, both._jobs = self._turns + other._turns, self._jobs + other._jobs
-        both._seconds, both._last = self._seconds + other._seconds, max(self._last, other._last)
-        return both
-
-    def add(self, result: Result) -> None:
-        """Count one more."""
-        self._count += 1
-        self.failures += bool(result.violation)
-        self._last = max(self._last, result.seed)
-        self._faults.update(fault.kind for fault in result.faults)
-        self._steps.update(result.steps)
-        self._turns += result.events
-        self._jobs += result.jobs
-        self._seconds += result.seconds
-
-    def show(self, seconds: float, first: int) -> None:
-        """Print all."""
-        count = max(1, self._count)
-        print(
-            f"{count:,} histories in {seconds:.0f} s ({count / seconds * 60:,.0f} a minute), "
-            f"seeds {first} to {self._last}; "
-            f"each {self._jobs / count:.0f} jobs, {self._turns / count:.0f} turns, {self._seconds / count:.0f} s"
-        )
-        print("faults: " + ", ".join(f"{kind} {self._faults[kind]:,}" for kind in FAULTS))
-        for before in State:
-            seen = [
-                f"{after} {self._steps[before, after]:,}" for after in State if self._steps[before, after]
-            ]
-            if seen:
-                print(f"{before} to {', '.join(seen)}")
-        legal = [(before, after) for before in State for after in LEGAL_STEPS[before]]
-        never = [f"{before} to {after}" for before, after in legal if not self._steps[before, after]]
-        print(f"never seen: {', '.join(never) or 'no legal step'}")
+def _show_steps(steps: Counter[tuple[State, State]]) -> None:
+    for before in State:
+        if seen := [f"{after} {steps[before, after]:,}" for after in State if steps[before, after]]:
+            print(f"{before} to {', '.join(seen)}")
+    legal = [(before, after) for before in State for after in LEGAL_STEPS[before]]
+    never = [f"{before} to {after}" for before, after in legal if not steps[before, after]]
+    print(f"never seen: {', '.join(never) or 'no legal step'}")
 
 
 @contextmanager

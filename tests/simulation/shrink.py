@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 from tests.simulation.chance import FAULTS, FAULTS_AT_FIRST, Chance, Fault
 
@@ -15,29 +16,33 @@ SHRINK_SECONDS: Final = 60.0
 _DETAILS: Final = re.compile(r"\b[a-z]{9}(\.\d+)*\b|[0-9.]+|/\S+|b'[^']*'")
 
 
-class Lived(Protocol):
+@dataclass(frozen=True, slots=True)
+class Result:
     """What became of a history."""
 
-    @property
-    def violation(self) -> str:
-        """What does not hold; empty where all held."""
+    seed: int
+    violation: str
+    """What does not hold; empty where all held."""
+    faults: tuple[Fault, ...]
+    story: tuple[str, ...]
+    """Its lines, where they were kept."""
+    turns: int
+    """How many turns its threads took."""
+    jobs: int
+    seconds: float
+    """How much time passed in it."""
+    visited: Counter[Any] = field(default_factory=Counter)
+    """How often what happened in it, beside faults."""
 
-    @property
-    def faults(self) -> tuple[Fault, ...]:
-        """What went wrong."""
 
-
-L_co = TypeVar("L_co", bound=Lived, covariant=True)
-
-
-class LivingGround(Protocol[L_co]):
+class LivingGround(Protocol):
     """Where histories of one kind are lived."""
 
     @property
     def faults(self) -> tuple[str, ...]:
         """The kinds of faults that there are."""
 
-    def live(self, chance: Chance, *, jobs: int, keeps_story: bool) -> L_co:
+    def live(self, chance: Chance, *, jobs: int, keeps_story: bool) -> Result:
         """Live one."""
 
 
@@ -50,7 +55,7 @@ class Scenario:
     kinds: tuple[str, ...] = tuple(FAULTS)
     only: tuple[str, ...] | None = None
 
-    def live(self, ground: LivingGround[L_co], *, keeps_story: bool = False) -> L_co:
+    def live(self, ground: LivingGround, *, keeps_story: bool = False) -> Result:
         """Live it."""
         chance = Chance(self.seed, self.kinds, self.only, known=ground.faults)
         return ground.live(chance, jobs=self.jobs, keeps_story=keeps_story)
@@ -82,7 +87,7 @@ def kind_of(violation: str) -> str:
 
 
 def shrink(
-    ground: LivingGround[Lived], scenario: Scenario, failed: Lived, seconds: float = SHRINK_SECONDS
+    ground: LivingGround, scenario: Scenario, failed: Result, seconds: float = SHRINK_SECONDS
 ) -> Scenario:
     """Return the shortest scenario found in this time that fails as this one did."""
     until = monotonic() + seconds

@@ -6,7 +6,8 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,58 +16,67 @@ from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 from time import monotonic
-from typing import Final, Generic, Protocol, Self, TypeVar
+from typing import Any, Final
 
-from tests.simulation.shrink import Lived, LivingGround, Scenario, shrink
+from tests.simulation.shrink import LivingGround, Result, Scenario, shrink
 
 FAILURES_MAX: Final = 5
 
 
-class Story(Lived, Protocol):
-    """What became of a history that can be told."""
-
-    @property
-    def story(self) -> tuple[str, ...]:
-        """Its lines, where they were kept."""
-
-    @property
-    def events(self) -> int:
-        """How many turns its threads took."""
-
-    @property
-    def seconds(self) -> float:
-        """How much time passed in it."""
-
-
-S = TypeVar("S", bound=Story)
-S_contra = TypeVar("S_contra", bound=Story, contravariant=True)
-
-
-class Counts(Protocol[S_contra]):
+class Totals:
     """What the histories of one run visited."""
 
-    failures: int
+    def __init__(self) -> None:
+        self.faults: Counter[str] = Counter()
+        self.visited: Counter[Any] = Counter()
+        self.failures = 0
+        self._count = self._turns = self._jobs = 0
+        self._seconds = 0.0
+        self._last = 0
+        """The highest seed."""
 
-    def __add__(self, other: Self) -> Self:
+    def __add__(self, other: Totals) -> Totals:
         """Return what both visited."""
+        both = Totals()
+        both.faults, both.visited = self.faults + other.faults, self.visited + other.visited
+        both._count, both.failures = self._count + other._count, self.failures + other.failures
+        both._turns, both._jobs = self._turns + other._turns, self._jobs + other._jobs
+        both._seconds, both._last = self._seconds + other._seconds, max(self._last, other._last)
+        return both
 
-    def add(self, result: S_contra) -> None:
+    def add(self, result: Result) -> None:
         """Count one more."""
+        self._count += 1
+        self.failures += bool(result.violation)
+        self._last = max(self._last, result.seed)
+        self.faults.update(fault.kind for fault in result.faults)
+        self.visited.update(result.visited)
+        self._turns += result.turns
+        self._jobs += result.jobs
+        self._seconds += result.seconds
 
-    def show(self, seconds: float, first: int) -> None:
-        """Print all."""
+    def show(self, seconds: float, first: int, kinds: Sequence[str]) -> None:
+        """Print how many there were, and how often each kind of fault happened."""
+        count = max(1, self._count)
+        print(
+            f"{count:,} histories in {seconds:.0f} s ({count / seconds * 60:,.0f} a minute), "
+            f"seeds {first} to {self._last}; "
+            f"each {self._jobs / count:.0f} jobs, {self._turns / count:.0f} turns, {self._seconds / count:.0f} s"
+        )
+        print("faults: " + ", ".join(f"{kind} {self.faults[kind]:,}" for kind in kinds))
 
 
 @dataclass(frozen=True)
-class Tool(Generic[S]):
+class Tool:
     """The program for one kind of histories."""
 
     module: str
     """Its name for ``python -m``."""
-    ground: Callable[[], AbstractContextManager[LivingGround[S]]]
+    ground: Callable[[], AbstractContextManager[LivingGround]]
     faults: tuple[str, ...]
     regressions: Path
-    totals: Callable[[], Counts[S]]
+    show: Callable[[Counter[Any]], None]
+    """Prints what was visited."""
     jobs: int = 3
 
     def fix_order_of_sets(self) -> None:
@@ -119,7 +129,7 @@ class Tool(Generic[S]):
 
     def run(self, asked: argparse.Namespace, kinds: tuple[str, ...]) -> int:
         """Live histories until the time is over; return the exit code."""
-        began, totals = monotonic(), self.totals()
+        began, totals = monotonic(), Totals()
         for explored in (
             self._explore_on_all_cores(asked, kinds)
             if asked.processes > 1
@@ -127,10 +137,11 @@ class Tool(Generic[S]):
         ):
             totals += explored
         if not (asked.first and totals.failures):
-            totals.show(monotonic() - began, asked.seed)
+            totals.show(monotonic() - began, asked.seed, self.faults)
+            self.show(totals.visited)
         return 1 if totals.failures else 0
 
-    def _check_regressions(self, ground: LivingGround[S]) -> int:
+    def _check_regressions(self, ground: LivingGround) -> int:
         failed = 0
         for line in self.regressions.read_text().splitlines():
             document = json.loads(line)
@@ -140,13 +151,13 @@ class Tool(Generic[S]):
                 print(f"{document['found']}: {result.violation}\n  {line}")
         return 1 if failed else 0
 
-    def _explore_on_all_cores(self, asked: argparse.Namespace, kinds: tuple[str, ...]) -> list[Counts[S]]:
+    def _explore_on_all_cores(self, asked: argparse.Namespace, kinds: tuple[str, ...]) -> list[Totals]:
         """Have each of some processes live the next seed of as many."""
         with ProcessPoolExecutor(asked.processes, mp_context=get_context("fork")) as pool:
             return list(pool.map(partial(self._explore, asked, kinds), range(asked.processes)))
 
-    def _explore(self, asked: argparse.Namespace, kinds: tuple[str, ...], process: int) -> Counts[S]:
-        began, totals = monotonic(), self.totals()
+    def _explore(self, asked: argparse.Namespace, kinds: tuple[str, ...], process: int) -> Totals:
+        began, totals = monotonic(), Totals()
         with self.ground() as ground:
             for seed in count(asked.seed + process, asked.processes):
                 is_last = asked.count is not None and seed >= asked.seed + asked.count
@@ -164,7 +175,7 @@ class Tool(Generic[S]):
                         break
         return totals
 
-    def _report(self, ground: LivingGround[S], scenario: Scenario, failed: S) -> None:
+    def _report(self, ground: LivingGround, scenario: Scenario, failed: Result) -> None:
         shortest = shrink(ground, scenario, failed)
         shown = shortest.live(ground, keeps_story=True)
         print(f"seed {scenario.seed}: {failed.violation}")
@@ -177,9 +188,9 @@ class Tool(Generic[S]):
         )
 
 
-def _replay(ground: LivingGround[Story], scenario: Scenario) -> int:
+def _replay(ground: LivingGround, scenario: Scenario) -> int:
     result = scenario.live(ground, keeps_story=True)
     print("\n".join(result.story))
     print(f"faults: {', '.join(fault.name for fault in result.faults) or 'none'}")
-    print(result.violation or f"all held; {result.seconds:.0f} s passed in {result.events} turns")
+    print(result.violation or f"all held; {result.seconds:.0f} s passed in {result.turns} turns")
     return 1 if result.violation else 0

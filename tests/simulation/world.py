@@ -9,20 +9,21 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
 from runners.interface import LearnerRef
 from tests.simulation import disk as disks
-from tests.simulation.chance import FAULTS, Chance, Fault
+from tests.simulation.chance import FAULTS, Chance
 from tests.simulation.checks import Checks, Violation
 from tests.simulation.disk import Disk
 from tests.simulation.groups import MemberTarget, group_ref, groups_simulated
 from tests.simulation.people import People
 from tests.simulation.runner import Connection, OpenedSimulation
 from tests.simulation.searches import LENGTH
+from tests.simulation.shrink import Result
 from tests.simulation.targets import FOR_EVER, Behaviour, Kind, Learner, SimulatedTarget, draw_behaviour
 from tests.simulation.tasks import (
     TURNS_MAX,
@@ -71,23 +72,6 @@ class Controller:
     loop: Loop | None = None
     accepts: bool = True
     is_over: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What became of a history."""
-
-    seed: int
-    violation: str
-    """Empty where all held."""
-    faults: tuple[Fault, ...]
-    story: tuple[str, ...]
-    events: int
-    """How many turns its threads took."""
-    jobs: int
-    seconds: float
-    """How much time passed in it."""
-    steps: Counter[tuple[State, State]] = field(default_factory=Counter)
 
 
 class World:

@@ -13,20 +13,20 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 from unittest.mock import patch
 
-from tests.simulation.chance import Chance, Fault
+from tests.simulation.chance import Chance
 from tests.simulation.checks import Violation
 from tests.simulation.host_queue import kernel as kernels
 from tests.simulation.host_queue.agents import SimulatedAgent
 from tests.simulation.host_queue.checks import HostChecks, Look
 from tests.simulation.host_queue.homes import HostClient, QueuedJob, SimulatedHome
 from tests.simulation.host_queue.kernel import HostProcess, Kernel, kernel_in_use
+from tests.simulation.shrink import Result
 from tests.simulation.tasks import RunsInCircles, Scheduler, SimulatedConcurrency, Task
 from workbench.learner.gpu.types import Gpus
 from workbench.learner.host import machine
@@ -61,21 +61,6 @@ GPUS: Final = 4
 GPU_BYTES: Final = 16 << 30
 PEOPLE: Final = (0, 54_001)
 """The accounts that the homes belong to, where the tests are root's."""
-
-
-@dataclass(frozen=True, slots=True)
-class HostResult:
-    """What became of a history."""
-
-    seed: int
-    violation: str
-    faults: tuple[Fault, ...]
-    story: tuple[str, ...]
-    events: int
-    jobs: int
-    seconds: float
-    seen: Counter[str] = field(default_factory=Counter)
-    """What has happened in it, beside faults."""
 
 
 class HostWorld:
@@ -643,7 +628,7 @@ class HostGround:
             (preemption, "DRAIN_FILE", drain_file),
         ]
 
-    def live(self, chance: Chance, *, jobs: int = 3, keeps_story: bool = False) -> HostResult:
+    def live(self, chance: Chance, *, jobs: int = 3, keeps_story: bool = False) -> Result:
         """Live one history; return what became of it."""
         folder = os.path.join(self._folder, "host")
         shutil.rmtree(folder, ignore_errors=True)
@@ -666,7 +651,7 @@ class HostGround:
                 passed = world.scheduler.now - began
                 world.scheduler.end()
         self._world = None
-        return HostResult(
+        return Result(
             chance.seed,
             violation,
             tuple(chance.faults),
