@@ -109,6 +109,7 @@ def _start_search(store: Store, submission: JobSubmission, follow: FollowOptions
     """
     from workbench.errors import UsageError
     from workbench.services.submit.experiments import experiment_document, start_experiment
+    from workbench.store.queries.experiments import short_experiment_id
     from workbench.terminal.errors import warn
 
     stays = follow.stays and not follow.detach
@@ -136,7 +137,7 @@ def _start_search(store: Store, submission: JobSubmission, follow: FollowOptions
     if not follow.quiet:
         for note in submission.notes:
             narrate(f"note: {note}")
-        nine = row.id.rpartition("-")[2]
+        nine = short_experiment_id(row.id)
         how = f"{row.method}, {row.goal} {row.metric}" if row.metric else row.method
         narrate(
             f"{row.name}: {how}; its trials run in the background, `fabric experiment show {nine}` says how it stands"
@@ -156,10 +157,11 @@ def _follow_search(store: Store, search: ExperimentRow, follow: FollowOptions) -
     from workbench.cli.follow.report import documents_of, ended_search, finish, search_line
     from workbench.cli.follow.signals import Detached, Interruption
     from workbench.services.control.searches import exit_code_of_search, wait_until_over
+    from workbench.store.queries.experiments import short_experiment_id
     from workbench.terminal.errors import warn
 
     stop = _SearchStopper(store, search)
-    nine = search.id.rpartition("-")[2]
+    nine = short_experiment_id(search.id)
     is_late = False
 
     def leave() -> None:
@@ -214,10 +216,11 @@ class _SearchStopper:
         from workbench.errors import CannotWrite, FabricError
         from workbench.services.submit.experiments import kill_experiment, pause_experiment
         from workbench.store.db.database import Store
+        from workbench.store.queries.experiments import short_experiment_id
 
         steer, what, more = kill_experiment, "kill", ""
         if kind == "halt":
-            again = f"`fabric experiment resume {self._row.id.rpartition('-')[2]}` has it go on"
+            again = f"`fabric experiment resume {short_experiment_id(self._row.id)}` has it go on"
             steer, what, more = pause_experiment, "pause", f"; {again}, a second signal kills it"
         # Called in a thread of its own; a store belongs to the thread that opened it.
         try:
@@ -250,9 +253,10 @@ def _follow_first_trial(store: Store, search: ExperimentRow, follow: FollowOptio
     from workbench.cli.follow.log_output import follow_log
     from workbench.services.control.searches import exit_code_of_search, wait_for_first_trial
     from workbench.services.follow.log_reader import LogQuery, learners_of
+    from workbench.store.queries.experiments import short_experiment_id
     from workbench.terminal.errors import warn
 
-    nine = search.id.rpartition("-")[2]
+    nine = short_experiment_id(search.id)
     again = f"`fabric experiment trials {nine}` lists its trials"
     try:
         now, trial = wait_for_first_trial(store, search, warn=warn)
