@@ -273,7 +273,7 @@ class Host(ABC):
 
     @abstractmethod
     def folder(self, home_uuid: str) -> str:
-        """Return the folder on the host with the jobs, code, environments and agents of a home."""
+        """Return the folder on the host with the jobs, code, environments and agents of a home; it may not exist."""
 
     @abstractmethod
     def run(

@@ -198,12 +198,10 @@ class ShellOperations:
         }
 
     def folder(self, home_uuid: str, root: str = "") -> str:
-        """Return, and make, the folder of a home."""
+        """Return the folder of a home; what is written into it makes it."""
         machine = self.identity()["machine_id"]
         base = quoted(root) if root else '"$HOME/.fabric"'
-        return self._line(
-            f'umask 077; b={base}/{quoted(machine)}/{quoted(home_uuid)}; mkdir -p "$b" && echo "$b"'
-        )
+        return self._line(f"printf '%s\\n' {base}/{quoted(machine)}/{quoted(home_uuid)}")
 
     def secret_folder(self) -> str:
         """Return, and make, a folder of ours for secrets, in memory if possible."""

@@ -40,11 +40,14 @@ def test_identity_names_the_machine(host: Host) -> None:
     assert abs(identity.clock_skew_seconds) < 1
 
 
-def test_the_folder_is_private_and_the_same_again(host: Host) -> None:
+def test_the_folder_is_private_and_is_not_brought_back_by_being_asked_for(host: Host) -> None:
     folder = Path(host.folder(HOME))
+    host.call("write_files", files={str(folder / "jobs" / "a"): ""})
 
     assert folder.stat().st_mode & 0o777 == 0o700
+    host.call("remove", paths=[str(folder)])
     assert host.folder(HOME) == str(folder)
+    assert host.here or not folder.exists()
 
 
 def test_run_gives_code_output_and_errors(host: Host) -> None:

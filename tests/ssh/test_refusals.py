@@ -264,6 +264,7 @@ def test_the_commands_add_test_and_remove_a_host(box: Box, fabric: Fabric) -> No
     assert ran.stdout == f"{box.user.name}\n"
 
     fabric("backend", "remove", "box", "--purge")
+    assert [str(each) for each in box.user.home.glob(".fabric/**/*")] == []
     assert not (box.user.home / ".fabric").exists()
 
 

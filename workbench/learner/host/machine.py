@@ -17,7 +17,6 @@ from workbench.learner.gpu import nvml
 from workbench.learner.host.remote_loader import CHANGED
 from workbench.learner.platform import lease_holders, system
 from workbench.learner.platform.errors import Failure
-from workbench.learner.platform.files import make_folders
 from workbench.learner.queue.allocation import NAME
 from workbench.learner.queue.entries import shared_name
 
@@ -97,16 +96,17 @@ def machine_id() -> str:
 
 
 def folder(home_uuid: str, root: str = "") -> str:
-    """Return, and make, the folder of a home on this host: by machine, since labs share one home among many.
+    """Return the folder of a home on this host: by machine, since labs share one home among many.
+
+    It is made by what is written into it, and not here: whoever only looks does not bring back a folder that its
+    user has just removed.
 
     Raises:
-        Failure: it cannot be made, or what would be in it belongs to somebody else.
+        Failure: this is not a home's uuid.
     """
     if os.sep in home_uuid or not home_uuid:
         raise Failure("bad_input", f"{home_uuid!r} is not a home's uuid.")
-    path = os.path.join(os.path.expanduser(root or "~/.fabric"), machine_id(), home_uuid)
-    make_folders([path])
-    return path
+    return os.path.join(os.path.expanduser(root or "~/.fabric"), machine_id(), home_uuid)
 
 
 def secret_folder() -> str:
