@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -106,7 +107,8 @@ def served(podman: Podman) -> Iterator[str]:
 
         def serves() -> bool:
             assert service.poll() is None, log.read_text()
-            return (folder / "podman.sock").exists()
+            with socket.socket(socket.AF_UNIX) as asked:  # the file is there before anybody listens
+                return asked.connect_ex(str(folder / "podman.sock")) == 0
 
         until(serves, lambda: f"podman to serve: {log.read_text()}")
         yield address

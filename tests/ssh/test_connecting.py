@@ -138,9 +138,12 @@ def test_the_agent_holds_the_key(box: Box, monkeypatch: pytest.MonkeyPatch) -> N
     path = box.folder / "agent"
     with subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL) as agent:
         try:
-            until(path.exists, "the agent")
             environment = {**os.environ, "SSH_AUTH_SOCK": str(path)}
-            subprocess.run(["ssh-add", "-q", str(box.key)], env=environment, check=True, capture_output=True)
+            add = ["ssh-add", "-q", str(box.key)]
+            # Its socket is there a moment before it listens.
+            until(
+                lambda: subprocess.run(add, env=environment, capture_output=True).returncode == 0, "the agent"
+            )
             box.key.unlink()
             with pytest.raises(NotAllowed):
                 box.backend().open()
