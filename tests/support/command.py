@@ -192,7 +192,10 @@ def until_runs(fabric: Fabric, job: str = "@last") -> None:
     """
     if fabric.json("show", job, "--json")["state"] != State.PROCESSING:
         with Store.open(fabric.jobs_home) as store:
-            until(lambda: resolve(store, job).state is State.PROCESSING, "the job to run")
+            until(
+                lambda: resolve(store, job).state is State.PROCESSING,
+                lambda: f"the job to run: it is {resolve(store, job).state}: {resolve(store, job).reason}",
+            )
 
 
 def until_search_is(fabric: Fabric, search: str, *states: str, seconds: float = LIMIT_SECONDS) -> None:
