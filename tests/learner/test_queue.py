@@ -22,6 +22,8 @@ from tests.support.another_user import as_another
 from tests.support.waiting import until
 from workbench.learner.platform import leases
 from workbench.learner.platform.inotify import IN_CLOSE_WRITE, IN_DELETE, IN_MOVED_TO, open_inotify
+from workbench.learner.platform.owned_files import is_held_by_owner
+from workbench.learner.queue import entries
 from workbench.learner.queue import line as host_line
 from workbench.learner.queue.entries import (
     HeldEntries,
@@ -54,9 +56,9 @@ def folder() -> Iterator[str]:
 
 @pytest.fixture
 def held() -> Iterator[HeldEntries]:
-    entries = HeldEntries()
-    yield entries
-    entries.close()
+    mine = HeldEntries()
+    yield mine
+    mine.close()
 
 
 def entry(job: str, gpus: int = 1, **more: Any) -> QueueEntry:
@@ -95,6 +97,41 @@ def test_an_entry_keeps_its_time_when_the_laptop_comes_back(folder: str, held: H
     (after,) = read_entries(folder)
     assert (after.since_us, after.priority) == (before.since_us, 60)
     again.close()
+
+
+def test_an_entry_that_nobody_holds_is_removed_after_a_day(folder: str, held: HeldEntries) -> None:
+    held.hold(folder, HOME, "job-1", {"gpus": 2})
+    held.let_go(folder, HOME, "job-1")
+    path = Path(folder, file_name(HOME, "job-1"))
+
+    read_entries(folder)
+    assert path.exists()
+    os.utime(path, (1, 1))
+    opened = until(open_inotify, "a watch: other tests have many")
+    assert opened is not None
+    with path.open("rb") as stream, closing(opened) as watch:  # somebody reads it with a lock
+        fcntl.fcntl(stream, OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_RDLCK, 0, 0, 0, 0))
+        watch.add(folder, IN_CLOSE_WRITE | IN_MOVED_TO)
+        read_entries(folder)
+        assert not list(watch.read())
+    assert not path.exists()
+
+
+def test_an_entry_is_not_removed_that_is_renewed_while_its_old_file_is_read(
+    folder: str, held: HeldEntries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held.hold(folder, HOME, "job-1", {"gpus": 2})
+    os.utime(Path(folder, file_name(HOME, "job-1")), (1, 1))  # it waits for more than a day
+
+    def renewed_meanwhile(descriptor: int) -> bool:
+        held.hold(folder, HOME, "job-1", {"gpus": 2, "priority": 60})
+        return is_held_by_owner(descriptor)
+
+    monkeypatch.setattr(entries, "is_held_by_owner", renewed_meanwhile)
+    read_entries(folder)
+    monkeypatch.undo()
+
+    assert [one.priority for one in read_entries(folder)] == [60]
 
 
 def test_two_processes_of_one_person_do_not_hold_the_same_entry(folder: str, held: HeldEntries) -> None:

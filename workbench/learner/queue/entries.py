@@ -332,10 +332,21 @@ def _entry_in(descriptor: int, folder: int, name: str, now: int) -> Optional[Que
     if not is_held_by_owner(descriptor):
         is_old = time.time() - found.st_mtime > STALE_SECONDS
         if is_old and found.st_uid == os.geteuid():
-            os.unlink(name, dir_fd=folder)
+            _remove_stale(name, folder, descriptor)
         return None
     document = json.loads(text)
     return entry_of(found.st_uid, document, now) if isinstance(document, dict) else None
+
+
+def _remove_stale(name: str, folder: int, descriptor: int) -> None:
+    """Remove a file of one's own that nobody held a moment ago, unless somebody holds it now or has replaced it.
+
+    It is not locked for that: whoever looks meanwhile would take it for an entry that counts. Nor is it opened for
+    writing, which would be news to all who wait there.
+    """
+    is_there = os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), os.fstat(descriptor))
+    if is_there and not is_held_by_owner(descriptor):
+        os.unlink(name, dir_fd=folder)
 
 
 def _document(text: str) -> Dict[str, Any]:
