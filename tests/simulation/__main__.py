@@ -44,13 +44,15 @@ def main() -> int:
         return tool.run(asked, kinds)
 
 
-def _show_steps(steps: Counter[tuple[State, State]]) -> None:
+def _show_steps(steps: Counter[Any]) -> None:
     for before in State:
         if seen := [f"{after} {steps[before, after]:,}" for after in State if steps[before, after]]:
             print(f"{before} to {', '.join(seen)}")
     legal = [(before, after) for before in State for after in LEGAL_STEPS[before]]
     never = [f"{before} to {after}" for before, after in legal if not steps[before, after]]
     print(f"never seen: {', '.join(never) or 'no legal step'}")
+    judged = (f"{what} {steps[what]:,}" for what in sorted(key for key in steps if isinstance(key, str)))
+    print(f"judged: {', '.join(judged) or 'nothing of jobs over several hosts'}")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from zlib import crc32
@@ -54,6 +54,8 @@ class Fault:
     """How many had gone wrong before at this place, so that it can be named again."""
     kind: str
     place: str
+    at: float = field(default=0.0, compare=False)
+    """When, on the clock of the history that cannot jump."""
 
     @property
     def name(self) -> str:
@@ -78,6 +80,8 @@ class Chance:
     """Whether nothing goes wrong any more."""
     known: Collection[str] = tuple(FAULTS)
     """The kinds of faults that there are."""
+    clock: Callable[[], float] = lambda: 0.0
+    """Says what time it is in the history."""
     _streams: dict[str, random.Random] = field(default_factory=dict)
     _happened: Counter[str] = field(default_factory=Counter)
 
@@ -108,12 +112,18 @@ class Chance:
         if self.of(f"{kind} {place}").random() >= rate * weight:
             return False
         key = f"{kind}/{place}"
-        fault = Fault(self._happened[key], kind, place)
+        fault = Fault(self._happened[key], kind, place, self.clock())
         self._happened[key] += 1
         if self.only is not None and fault.name not in self.only:
             return False
         self.faults.append(fault)
         return True
+
+    def has_happened(self, kinds: Collection[str], since: float = float("-inf")) -> bool:
+        """Say whether a fault of some kinds has happened from a time on; that the order is by chance always has."""
+        return any(
+            fault.kind in kinds and (fault.kind == "order" or fault.at >= since) for fault in self.faults
+        )
 
     def is_active(self, kind: str) -> bool:
         """Say whether a kind of fault happens in this history."""

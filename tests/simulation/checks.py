@@ -42,6 +42,9 @@ HANGS_SECONDS: Final = 600.0
 HEARD_SECONDS: Final = 10.0
 """So long other hosts may not know that an attempt is decided."""
 
+DELAYED_SECONDS: Final = 2500.0
+"""So long what went wrong may delay that: a call hangs, a machine sleeps, a controller is not begun again."""
+
 _SILENCERS: Final = ("kill", "second", "disk", "link", "refuse", "repeat", "machine", "sleep", "order")
 """What may keep a controller from passing it on at once."""
 
@@ -62,6 +65,8 @@ class Checks:
         self._rows: list[tuple[object, ...]] = []
         """All rows of jobs at the last look."""
         self._known: dict[str, tuple[object, ...]] = {}
+        self._heard_by: dict[str, int] = {}
+        """By job: how many controllers there had been when it came."""
         self._allowed: dict[str, tuple[int, int]] = {}
         self._started: set[object] = set()
         self._without_files: dict[object, bytes] = {}
@@ -160,11 +165,13 @@ class Checks:
                 self._world.fail(Violation(f"learners of {text}"))
 
     def is_heard_soon(self, attempt: tuple[str, int]) -> None:
-        """What decides an attempt at one host is soon known at the others, where nothing goes wrong in between."""
-        if any(map(self._world.chance.is_active, _SILENCERS)):
-            return
+        """What decides an attempt at one host is soon known at the others, unless something has delayed it."""
+        since = self._world.scheduler.now - DELAYED_SECONDS
 
         def look() -> None:
+            if self._world.chance.has_happened(_SILENCERS, since):
+                return
+            self._world.judged["a decision is heard"] += 1
             unheard = [
                 target.name
                 for target in self._world.targets
@@ -187,11 +194,14 @@ class Checks:
         The next controller knows no time of a job of which one host alone has heard, and a host that was away when a
         launch failed has that of the attempt before.
         """
-        if self._world.chance.is_active("clock") or len(self._world.controllers) > 1:
+        if self._world.chance.has_happened(("clock",)):
             return
         for job_id in jobs:
             if job_id in self._known and self._known[job_id][1] != 1:
                 continue
+            if self._heard_by.get(job_id) != len(self._world.controllers):
+                continue
+            self._world.judged["a job waits since one time"] += 1
             lines = (target.line for target in self._world.targets if target.line is not None)
             times = {since for line in lines if (since := line.waits_since(home, job_id)) is not None}
             if len(times) > 1:
@@ -209,6 +219,7 @@ class Checks:
                 if before == row:
                     continue
                 self._known[row[0]] = row
+                self._heard_by.setdefault(row[0], len(self._world.controllers))
                 self._changed(before, *row)
         answered = self.store.rows(_DONE)
         if answered == self._answered:

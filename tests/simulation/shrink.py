@@ -42,8 +42,8 @@ class LivingGround(Protocol):
     def faults(self) -> tuple[str, ...]:
         """The kinds of faults that there are."""
 
-    def live(self, chance: Chance, *, jobs: int, keeps_story: bool) -> Result:
-        """Live one."""
+    def live(self, chance: Chance, *, jobs: int, keeps_story: bool, turns_max: int | None) -> Result:
+        """Live one; after more turns than these it runs in circles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,12 @@ class Scenario:
     kinds: tuple[str, ...] = tuple(FAULTS)
     only: tuple[str, ...] | None = None
 
-    def live(self, ground: LivingGround, *, keeps_story: bool = False) -> Result:
-        """Live it."""
+    def live(
+        self, ground: LivingGround, *, keeps_story: bool = False, turns_max: int | None = None
+    ) -> Result:
+        """Live it, for so many turns at most, or as many as a history may take."""
         chance = Chance(self.seed, self.kinds, self.only, known=ground.faults)
-        return ground.live(chance, jobs=self.jobs, keeps_story=keeps_story)
+        return ground.live(chance, jobs=self.jobs, keeps_story=keeps_story, turns_max=turns_max)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a line of the list of regressions holds it."""
@@ -92,9 +94,13 @@ def shrink(
     """Return the shortest scenario found in this time that fails as this one did."""
     until = monotonic() + seconds
     wanted = kind_of(failed.violation)
+    turns_max = 2 * failed.turns
 
     def fails(tried: Scenario) -> bool:
-        return monotonic() < until and kind_of(tried.live(ground).violation) == wanted
+        if monotonic() >= until:
+            return False
+        # With fewer faults it fails as soon, or is another story: one that does not end would take all the time.
+        return kind_of(tried.live(ground, turns_max=turns_max).violation) == wanted
 
     best = Scenario(
         scenario.seed, scenario.jobs, scenario.kinds, tuple(fault.name for fault in failed.faults)

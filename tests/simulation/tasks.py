@@ -125,6 +125,7 @@ class Scheduler:
         self._turns_max = turns_max
         self.now = 1000.0
         """Seconds on the clock that cannot jump."""
+        chance.clock = self.elapsed_seconds
         self.jump_us = 0
         """How far the time of day of this machine was set forth."""
         self.turns = 0
@@ -145,6 +146,10 @@ class Scheduler:
         """Whether any task loses the processor in this history where it need not wait."""
         self.give_way_share = chance.rates["order"]
         """How often a task loses the processor where it may."""
+
+    def limit_turns(self, turns_max: int | None) -> None:
+        """Have fewer turns be a defect already; None leaves it at what it is."""
+        self._turns_max = min(self._turns_max, turns_max or self._turns_max)
 
     # The clock, as workbench.clock has it
 

@@ -90,6 +90,8 @@ class World:
         self.connections: list[Connection] = []
         self.removed: list[Learner] = []
         self.steps: Counter[tuple[State, State]] = Counter()
+        self.judged: Counter[str] = Counter()
+        """How often what holds of jobs over several hosts was looked at."""
         self.lines: list[str] = []
         self._keeps_story = keeps_story
         self._cut_until: dict[SimulatedTarget, float] = {}
@@ -547,7 +549,9 @@ class Ground:
         gc.set_threshold(*self._threshold)
         gc.unfreeze()
 
-    def live(self, chance: Chance, *, jobs: int = 3, keeps_story: bool = False) -> Result:
+    def live(
+        self, chance: Chance, *, jobs: int = 3, keeps_story: bool = False, turns_max: int | None = None
+    ) -> Result:
         """Live one history; return what became of it."""
         folder = self._home
         for entry in list(folder.iterdir()):
@@ -556,6 +560,7 @@ class Ground:
         shutil.copytree(self._template, folder, dirs_exist_ok=True)
         violation = ""
         world = World(chance, Home(folder), jobs=jobs, keeps_story=keeps_story)
+        world.scheduler.limit_turns(turns_max)
         with (
             replace_clock(world.scheduler),
             disks.in_use(world.disk),
@@ -575,6 +580,8 @@ class Ground:
                 world.checks.close()
                 world.scheduler.end()
                 world.disk.close()
+        visited: Counter[Any] = Counter(world.steps)
+        visited.update(world.judged)
         return Result(
             chance.seed,
             violation,
@@ -583,5 +590,5 @@ class Ground:
             world.scheduler.turns,
             world.people.jobs,
             passed,
-            world.steps,
+            visited,
         )

@@ -89,9 +89,11 @@ class SimulatedAgent:
             if request and request.get("kind") != state.FINISH:
                 return str(request.get("kind"))
             if watch is not None and system.elapsed_seconds() >= watch.check_at:
+                looked_at = system.elapsed_seconds()
                 why = watch.check()
                 if why:
-                    self._world.checks.preempted(launch.job, launch.attempt, why)
+                    now = system.elapsed_seconds()
+                    self._world.checks.preempted(launch.job, launch.attempt, why, looked_at, now - began)
                     kernel.sleep(self._world.chance.between("end of a preempted one", 0.0, 3.0))
                     return PREEMPT
         return ""
@@ -171,6 +173,8 @@ class SimulatedAgent:
                 return {}
         except OSError:
             return {}
+        else:
+            self._world.checks.waits(home, launch.job, number)
         if state.is_stop(self._folder):
             state.ask_to_stop(folder, state.read_stop(self._folder))
         return {"followed_by": {"attempt": number, "begin_us": system.now_us(), "delay_seconds": 0.0}}

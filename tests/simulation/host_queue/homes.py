@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.simulation.checks import Violation
 from workbench.learner.host.operations import HostOperations
 from workbench.learner.journal import state
 from workbench.learner.platform import leases, run
-from workbench.learner.platform.errors import Failure, of_os_error
+from workbench.learner.platform.errors import Failure
 from workbench.learner.platform.files import make_folders, write_files
 from workbench.learner.queue import allocation
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from tests.simulation.host_queue.world import HostWorld
 
 OVER: Final = "over"
+EXPLAINED_SECONDS: Final = 15.0
+"""So long after something went wrong a home may meet what comes of it."""
 SHORTEST_SECONDS: Final = 1.0
 LONGEST_SECONDS: Final = 2.0
 """How often a client asks."""
@@ -56,6 +59,9 @@ class QueuedJob:
     comes_at: float
     is_followed: bool
     """Whether its host begins the next attempt by itself."""
+    weight: float = 1.0
+    group: str = ""
+    """What stands for the sweep that it is of; empty for none."""
     attempt: int = 1
     phase: str = "new"
     """``new``, ``queued``, ``launching``, ``handed``, ``running``, ``ending`` or ``over``."""
@@ -64,6 +70,10 @@ class QueuedJob:
     """What somebody wants of it: ``withdraw`` or ``halt``; empty for nothing."""
     is_withdrawn: bool = False
     begin_us: int | None = None
+    given_at: float = 0.0
+    """When it was last launched, or handed over, by its client."""
+    has_lost_waiter: bool = False
+    """Whether the waiter that it was given to was killed, or asked to end."""
     highest: int = 0
     """The highest priority that it has had."""
     lowest: int = 0
@@ -93,7 +103,8 @@ class SimulatedHome:
     client: HostClient | None = None
     starts: int = 0
     is_done: bool = False
-    unsure: set[str] = field(default_factory=set)
+    harmed_at: float = float("-inf")
+    """When something went wrong last that may keep its jobs from what they were given to."""
 
     def learner_folder(self, job: str, attempt: int, learner: int) -> str:
         """Return the folder of a learner."""
@@ -123,22 +134,28 @@ class HostClient:
         self._lines = [HostOperations() for _ in range(home.lines)]
         while not self._is_over():
             for step in (self._observe, self._obey_people, self._line_up):
+                began = self._world.scheduler.now
                 try:
                     step()
-                except (CutOff, Failure):
-                    pass
-                except OSError as error:
-                    of_os_error(error)
+                except (CutOff, Failure, OSError) as error:
+                    self._was_explained(error, began)
             self._world.kernel.sleep(self._world.chance.between("pause", SHORTEST_SECONDS, LONGEST_SECONDS))
         for number in range(len(self._lines)):
             try:
                 self._line_up_by(number)
-            except (CutOff, Failure, OSError):
+            except (CutOff, Failure, OSError) as error:
+                self._was_explained(error, self._world.scheduler.now)
                 return  # another client tries it again
         for line in self._lines:
             line.close()
         self._world.checks.has_given_back(self.process)
         home.is_done = True
+
+    def _was_explained(self, error: Exception, began: float) -> None:
+        """See that what a step met is what has gone wrong."""
+        if self._home.harmed_at >= began - EXPLAINED_SECONDS:
+            return
+        raise Violation(f"{self.process.name} meets what nothing explains: {type(error).__name__}: {error}")
 
     def _is_over(self) -> bool:
         return all(job.phase == OVER for job in self._home.jobs) and not self._threads
@@ -152,9 +169,11 @@ class HostClient:
         """
         chance = self._world.chance
         if chance.goes_wrong("cut", f"before {operation}", 0.3):
+            self._home.harmed_at = max(self._home.harmed_at, self._world.scheduler.now)
             raise CutOff
         answer = self._lines[number].call(operation, arguments)
         if chance.goes_wrong("cut", f"after {operation}", 0.3):
+            self._home.harmed_at = max(self._home.harmed_at, self._world.scheduler.now)
             raise CutOff
         return answer
 
@@ -197,6 +216,9 @@ class HostClient:
         else:
             self._world.say(f"{job.id} waits nowhere any more: it is given to its host once more")
             self._world.seen["given once more"] += 1
+            if self._home.harmed_at < job.given_at:
+                raise Violation(f"{job.id} waits nowhere any more, and nothing has gone wrong")
+            self._world.checks.is_given_back(job.id, job.attempt)
             job.phase = "queued"
 
     def _stop_rest(self, job: QueuedJob, folders: list[str], found: list[Facts], held: list[bool]) -> None:
@@ -284,9 +306,9 @@ class HostClient:
             "max_runtime_seconds": job.max_runtime_seconds,
             "tries": job.tries,
             "labels": "",
-            "group": "",
+            "group": job.group,
             "name": "",
-            "weight": 1.0,
+            "weight": job.weight,
         }
         return facts
 
@@ -323,9 +345,9 @@ class HostClient:
                 checks.waits(home, job.id)
         for job in waiting:
             turn = turns.get(job.id)
-            if job.phase != "queued" or job.wish or turn is None:
+            if job.phase != "queued" or job.wish:
                 continue
-            if turn["start"]:
+            if turn is None or turn["start"]:  # without an entry it is tried as one that comes last
                 self._begin(job)
             elif self._world.chance.of("hand over").random() < home.hands_over:
                 self._hand_over(number, job)
@@ -333,6 +355,7 @@ class HostClient:
     def _begin(self, job: QueuedJob) -> None:
         """Launch a job whose turn it is, by a thread of its own or before anything else."""
         job.phase = "launching"
+        job.given_at = self._world.scheduler.now
         if self._world.chance.of("thread").random() < 0.5:
             self._threads.add(job.id)
             self._world.kernel.start_thread(self.process, partial(self._launch_apart, job))
@@ -340,10 +363,11 @@ class HostClient:
             self._launch(job)
 
     def _launch_apart(self, job: QueuedJob) -> None:
+        began = self._world.scheduler.now
         try:
             self._launch(job)
-        except (CutOff, Failure, OSError):
-            pass
+        except (CutOff, Failure, OSError) as error:
+            self._was_explained(error, began)
         finally:
             self._threads.discard(job.id)
 
@@ -399,8 +423,8 @@ class HostClient:
             "each": job.each,
             "priority": job.priority,
             "labels": "",
-            "weight": 1.0,
-            "group": "",
+            "weight": job.weight,
+            "group": job.group,
         }
         found = self._call(
             job.line, "inventory", leases_folder=home.leases_folder, home=home.uuid, wanted=wanted
@@ -461,6 +485,7 @@ class HostClient:
             "job": job.id,
             "attempt": job.attempt,
             "home": self._home.uuid,
+            allocation.GROUP: job.group,
             **({} if runtime is None else {allocation.MAX_RUNTIME: runtime}),
             **preemption,
         }
@@ -485,6 +510,7 @@ class HostClient:
     def _hand_over(self, number: int, job: QueuedJob) -> None:
         """Hand a job over that waits for its turn."""
         home = self._home
+        job.given_at = self._world.scheduler.now
         pending = self._prepare(job)
         if not pending:
             job.phase = "launching"
@@ -521,6 +547,7 @@ class HostClient:
                 job.phase = "queued"
             return
         job.phase = "handed"
+        job.has_lost_waiter = False
         self._world.say(f"{job.id} is handed over")
         self._world.seen["handed over"] += 1
         if job.begin_us is None:

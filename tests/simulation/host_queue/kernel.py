@@ -81,6 +81,8 @@ class HostProcess(Process):
         self.begun: dict[str, tuple[float, int]] = {}
         """What ``channel`` remembers of waiters that this process has started."""
         self.threads = 0
+        self.hung_seconds = 0.0
+        """For how long it has hung so far."""
 
 
 class Kernel:
@@ -97,7 +99,12 @@ class Kernel:
         """The folder on whose disk there is no room; empty where there is everywhere."""
         self.on_call: Callable[[HostProcess | None, str, str], None] = lambda process, call, path: None
         """Told of each call that has changed something below the folder."""
-        self.on_killed: Callable[[HostProcess, str], None] = lambda process, where: None
+        self.on_killed: Callable[[HostProcess, str, bool], None] = lambda process, where, is_fault: None
+        """Told where a process was killed, and whether that is what goes wrong."""
+        self.on_exit: Callable[[HostProcess, Sequence[str], bool], None] = lambda process, held, is_kill: None
+        """Told of the end of a process, the files that it could have locked, and whether it was killed."""
+        self.on_hindered: Callable[[HostProcess, float], None] = lambda process, seconds: None
+        """Told of a process that hangs for so long, or finds no room."""
         self._chance = chance
         self._pids = FIRST_PID
         self._null = _REAL["open"](os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -152,16 +159,16 @@ class Kernel:
     def end(self, process: HostProcess) -> None:
         """End a process that has nothing left to do: what it leaves open is closed."""
         process.is_killed = True
-        self._close_all(process)
+        self._close_all(process, is_kill=False)
 
-    def kill(self, process: HostProcess, where: str) -> None:
+    def kill(self, process: HostProcess, where: str, *, is_fault: bool = False) -> None:
         """Kill a process; by one of its own tasks this does not return."""
         if process.is_killed:
             return
         process.is_killed = True
         with self.as_world():
-            self._close_all(process)
-            self.on_killed(process, where)
+            self._close_all(process, is_kill=True)
+            self.on_killed(process, where, is_fault)
         self.scheduler.kill(process)
 
     def is_alive(self, pid: int) -> bool:
@@ -175,7 +182,8 @@ class Kernel:
         self._note(process, made, path)
         return made
 
-    def _close_all(self, process: HostProcess) -> None:
+    def _close_all(self, process: HostProcess, *, is_kill: bool) -> None:
+        held = self.open_paths(process, may_lock=True)
         # The numbers stay taken until the history is over: frames that never run again still know them.
         for number, (_, device, inode) in list(process.descriptors.items()):
             found = _stat_of(number)
@@ -186,14 +194,16 @@ class Kernel:
         for close in process.closers:
             close()
         self.is_changed = True
-        self.on_call(None, "exit", process.name)
+        self.on_exit(process, held, is_kill)
 
-    def open_paths(self, process: HostProcess) -> list[str]:
-        """Return the files that a process has open."""
+    def open_paths(self, process: HostProcess, *, may_lock: bool = False) -> list[str]:
+        """Return the files that a process has open: all, or those that lie there and that it may have locked."""
         found: list[str] = []
         for number, (path, device, inode) in process.descriptors.items():
-            there = _stat_of(number)
-            if there is not None and (there.st_dev, there.st_ino) == (device, inode):
+            there = _stat_of(number if not may_lock or number not in process.only_read else -1)
+            if there is None or (there.st_dev, there.st_ino) != (device, inode):
+                continue
+            if not may_lock or (there.st_nlink and _is_at(path, there)):
                 found.append(path)
         return sorted(found)
 
@@ -245,6 +255,16 @@ class Kernel:
             self.scheduler._current = current
             self._become(before)
 
+    @contextmanager
+    def as_person(self, person: int) -> Iterator[None]:
+        """Do something as a person who has no process here, in the world's own time."""
+        before = self._person
+        self._become(person)
+        try:
+            yield
+        finally:
+            self._become(before)
+
     # Calls
 
     def call(self, call: str, path: str, do: Callable[[], Any]) -> Any:
@@ -254,6 +274,7 @@ class Kernel:
             return do()
         self._before(process, call, path)
         if self.full and call in _GROWS and path.startswith(self.full):
+            self.on_hindered(process, 0.0)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         result = do()
         self._after(process, call, path)
@@ -264,7 +285,10 @@ class Kernel:
         if self.scheduler.may_give_way:
             self.scheduler.give_way()
         if self._hangs and self._chance.goes_wrong("slow", process.kind, HANGS_WEIGHT):
-            self.scheduler.park(None, self._chance.between(f"hang of {process.kind}", 0.1, 15.0))
+            seconds = self._chance.between(f"hang of {process.kind}", 0.1, 15.0)
+            process.hung_seconds += seconds
+            self.on_hindered(process, seconds)
+            self.scheduler.park(None, seconds)
 
     def _after(self, process: HostProcess, call: str, path: str) -> None:
         self.on_call(process, call, path)
@@ -274,7 +298,7 @@ class Kernel:
         if process.calls_left is not None and not self._chance.ended:
             process.calls_left -= 1
             if process.calls_left <= 0:
-                self.kill(process, where)
+                self.kill(process, where, is_fault=True)
 
     def _path_of(self, number: int) -> str:
         process = self.running()
@@ -312,6 +336,7 @@ class Kernel:
         if process is not None:
             self._before(process, "open", full)
             if makes and self.full and full.startswith(self.full) and not os.path.lexists(full):
+                self.on_hindered(process, 0.0)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), full)
         made = makes and not os.path.lexists(full)
         number: int = _REAL["open"](path, flags, mode, dir_fd=dir_fd)
@@ -357,11 +382,21 @@ class Kernel:
 
         def do() -> Any:
             result = _REAL[call](path, *more, **named)
+            process = self.running()
+            if call == "rename" and process is not None:
+                self._rename(process, self.full_path(path, named.get("src_dir_fd")), full)
             self.touch(os.path.dirname(full))
             self.is_changed = True
             return result
 
         return self.call(call, full, do)
+
+    @staticmethod
+    def _rename(process: HostProcess, before: str, after: str) -> None:
+        """Know the open files of a process by the name that they have now."""
+        for number, (path, device, inode) in process.descriptors.items():
+            if path == before:
+                process.descriptors[number] = (after, device, inode)
 
     def write(self, call: str, number: int, *more: Any) -> Any:
         """Do a call that changes what is in a file."""
@@ -444,6 +479,14 @@ def kernel_in_use() -> Kernel:
     """Return the kernel of the history that runs."""
     assert _in_use is not None
     return _in_use
+
+
+def _is_at(path: str, found: os.stat_result) -> bool:
+    """Say whether an open file is the one that has a name now."""
+    try:
+        return os.path.samestat(os.stat(path, follow_symlinks=False), found)
+    except OSError:
+        return False
 
 
 def _stat_of(number: int) -> os.stat_result | None:

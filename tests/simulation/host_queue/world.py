@@ -12,7 +12,8 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +24,7 @@ from tests.simulation.chance import Chance
 from tests.simulation.checks import Violation
 from tests.simulation.host_queue import kernel as kernels
 from tests.simulation.host_queue.agents import SimulatedAgent
-from tests.simulation.host_queue.checks import HostChecks, Look
+from tests.simulation.host_queue.checks import HostChecks, Look, WrittenPolicy
 from tests.simulation.host_queue.homes import HostClient, QueuedJob, SimulatedHome
 from tests.simulation.host_queue.kernel import HostProcess, Kernel, kernel_in_use
 from tests.simulation.shrink import Result
@@ -31,10 +32,10 @@ from tests.simulation.tasks import RunsInCircles, Scheduler, SimulatedConcurrenc
 from workbench.learner.gpu.types import Gpus
 from workbench.learner.host import machine
 from workbench.learner.host.fork_server import ForkServer
-from workbench.learner.platform import descriptors, leases, run, system
+from workbench.learner.platform import descriptors, leases, owned_files, run, system
 from workbench.learner.platform.inotify import Inotify
 from workbench.learner.queue import channel, line, policy, preemption
-from workbench.learner.queue.entries import PREFIX, QueueEntry, read_entries
+from workbench.learner.queue.entries import PREFIX, QueueEntry, file_name, group_mark, read_entries
 from workbench.learner.waiter import start, waiter
 
 FAULTS: Final = {
@@ -51,16 +52,40 @@ FAULTS: Final = {
     "people": "somebody withdraws a job, stops it, or changes its priority or place",
     "away": "a home's client is away for a while",
     "waiter": "a waiter is asked to end",
+    "drain": "root wants the host to be empty for a while",
 }
 """The kinds of faults, and what each does."""
 
 HARM_SECONDS: Final = 70.0
 REST_SECONDS: Final = 1500.0
-TURNS_MAX: Final = 60_000
+TURNS_MAX: Final = 15_000
+"""Many times what any history needs that comes to its end."""
+MEMORY: Final = "/dev/shm"
+"""Where histories are lived, if it is there; else where temporary files lie, which root's people must reach."""
 GPUS: Final = 4
 GPU_BYTES: Final = 16 << 30
-PEOPLE: Final = (0, 54_001)
-"""The accounts that the homes belong to, where the tests are root's."""
+PEOPLE: Final = (54_001, 54_002)
+"""The accounts that the homes belong to, where the tests are root's: root itself may do what no other person may."""
+STRANGER: Final = 54_003
+"""Somebody who has no home here, and writes into the folder of leases all the same."""
+
+INOTIFY_INSTANCES: Final = 2
+"""How many each person may have at the simulated host, whatever this machine allows: its third waiter gets none."""
+
+GARBAGE_AT_ONCE: Final = 5
+LOCKED_GARBAGE: Final = 0.7
+"""How often somebody holds what is put into the folder of leases: what nobody holds no reader looks into."""
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """A file that is no entry of a home's."""
+
+    inode: int
+    number: int | None
+    """The open file by which somebody holds it; None where nobody does."""
+    entry: QueueEntry | None
+    """The entry that it is, where it counts."""
 
 
 class HostWorld:
@@ -75,13 +100,20 @@ class HostWorld:
         self.kernel = Kernel(self.scheduler, chance, folder)
         self.kernel.on_call = self._called
         self.kernel.on_killed = self._killed
+        self.kernel.on_exit = self._exited
+        self.kernel.on_hindered = self._hinder
         self.checks = HostChecks(self)
         self.lines: list[str] = []
-        self.policy_changed_at = float("-inf")
+        self._policies: list[tuple[float, WrittenPolicy]] = [(float("-inf"), WrittenPolicy())]
+        """Each with the time from which on it is in force."""
         self.was_harmed = False
         """Whether a process was killed, or files were removed."""
         self.has_let_go = False
         """Whether a waiter was asked to end: it leaves the files of entries, for whoever goes on."""
+        self._drains: list[tuple[float, float]] = []
+        """From when until when root wants the host to be empty."""
+        self.has_gone = False
+        """Whether a client was away: nobody removes the file of an entry whose job has ended meanwhile."""
         self.seen: Counter[str] = Counter()
         self._keeps_story = keeps_story
         self._began = self.scheduler.now
@@ -90,7 +122,14 @@ class HostWorld:
         self._people = PEOPLE if self._is_root else (os.geteuid(),)
         self._foreign: set[int] = set()
         self._gone: set[int] = set()
-        self._locks: list[int] = []
+        self._garbage: dict[str, Garbage] = {}
+        """By path: what others put into the folder of leases."""
+        self._written = 0
+        """How many such files there were."""
+        self.inotify_instances: Counter[int] = Counter()
+        """How many each person has open."""
+        self._asked_to_end: set[HostProcess] = set()
+        """Waiters that were asked to."""
         self._guards: dict[int, str] = {}
         self.homes = self._make_homes(jobs)
         self.homes_by_uuid = {home.uuid: home for home in self.homes}
@@ -101,7 +140,7 @@ class HostWorld:
     def _make_homes(self, jobs: int) -> list[SimulatedHome]:
         chance, homes = self.chance, []
         for number in range(2 if chance.of("homes").random() < 0.7 else 3):
-            person = PEOPLE[chance.below("person", len(PEOPLE))] if self._is_root else 0
+            person = self._people[chance.below("person", len(self._people))]
             uuid = f"{chance.of('uuid').getrandbits(64):016x}"
             letter = "abc"[number]
             homes.append(
@@ -123,9 +162,9 @@ class HostWorld:
     def _make_job(self, letter: str, number: int) -> QueuedJob:
         chance = self.chance
         learners = 2 if chance.of("learners").random() < 0.2 else 1
-        each = 1 + chance.below("gpus", GPUS // learners)
+        each = chance.choose("gpus", (1, 1, 2) if learners > 1 else (1, 1, 1, 2, 2, 3, 4))
         runs = chance.choose("runs", (4.0, 12.0, 25.0, 70.0))
-        priority = chance.choose("priority", (50, 50, 50, 30, 70))
+        priority = chance.choose("priority", (50, 50, 30, 30, 70))
         consent = chance.choose("consent", ("", "asked", "by_policy"))
         return QueuedJob(
             id=f"{letter}{number}",
@@ -140,13 +179,15 @@ class HostWorld:
             line=chance.below("line", 2),
             comes_at=self.scheduler.now + chance.between("comes", 0.0, HARM_SECONDS / 3),
             is_followed=learners == 1 and chance.of("followed").random() < 0.5,
+            weight=chance.choose("weight", (1.0, 1.0, 4.0)),
+            group=group_mark(chance.choose("sweep", ("", "s1", "s2"))),
             highest=priority,
             lowest=priority,
         )
 
     def person_number(self, home: SimulatedHome) -> int:
         """Return the user of a home's files."""
-        return home.person if self._is_root else os.geteuid()
+        return home.person
 
     def home_of(self, job: str) -> SimulatedHome:
         """Return the home of a job."""
@@ -226,13 +267,13 @@ class HostWorld:
         self.chance.ended = True
         self.kernel.full = ""
         self.checks.is_excused = False
-        if self.policy_changed_at > 0:
-            self._write_policy("")  # nobody is under a limit that no job of theirs can be within
+        if len(self._policies) > 1:
+            self._write_policy(WrittenPolicy())  # nobody is under a limit that no job of theirs can be within
+        self._end_drain()
         self._gone.clear()
         self._foreign.clear()
-        for one in self._locks:
-            kernels.close_really(one)
-        self._locks.clear()
+        for path in list(self._garbage):
+            self._remove_garbage(path)
         self.say("nothing goes wrong any more")
         for home in self.homes:
             self._start_client(home)
@@ -249,13 +290,14 @@ class HostWorld:
         harms: dict[str, Callable[[], None]] = {
             "clock": self._set_clock,
             "gpus": self._change_gpus,
-            "garbage": self._put_garbage,
+            "garbage": self._put_much_garbage,
             "emptied": self._empty,
             "policy": self._change_policy,
             "disk": self._fill_disk,
             "people": self._change_mind,
             "away": self._go_away,
             "waiter": self._end_waiter,
+            "drain": self._drain,
         }
         if self.chance.goes_wrong("policy", "first", 10.0):
             self._change_policy()
@@ -272,7 +314,7 @@ class HostWorld:
             harm()
 
     def _set_clock(self) -> None:
-        seconds = self.chance.choose("jump", (-3600.0, -30.0, 30.0, 3600.0, 100_000.0))
+        seconds = self.chance.choose("jump", (-3600.0, -30.0, 30.0, 3600.0, 100_000.0, 100_000.0))
         self.scheduler.jump_us += int(seconds * 1e6)
         self.say(f"the clock is set by {seconds:g} s")
 
@@ -283,18 +325,116 @@ class HostWorld:
         there = "gone" if which in self._gone else "there"
         self.say(f"GPU {which}: {there}{', used by a program' if which in self._foreign else ''}")
 
+    def _put_much_garbage(self) -> None:
+        for _ in range(GARBAGE_AT_ONCE):
+            self._put_garbage()
+
     def _put_garbage(self) -> None:
-        what = self.chance.below("garbage", 5)
-        name = f"{PREFIX}{'0' * 12}-{self.chance.below('name of garbage', 9):016d}"
+        """Put a file there that is no entry of a home's: of somebody, who may hold it, and under whatever name."""
+        chance = self.chance
+        person = (
+            chance.choose("person of garbage", (*self._people, STRANGER))
+            if self._is_root
+            else self._people[0]
+        )
+        name = f"{PREFIX}{'0' * 12}-{chance.below('name of garbage', 99):016d}"
+        if chance.of("name of garbage of a home").random() < 0.3:
+            home = self.homes[chance.below("home of garbage", len(self.homes))]
+            job = chance.choose("job of garbage", home.jobs).id if home.jobs else "x1"
+            name = file_name(home.uuid, job)
+        kind, text, counts = chance.choose("garbage", self._texts_of_garbage())
+        mode = chance.choose("mode of garbage", (0o644, 0o644, 0o644, 0o666))
+        is_linked = chance.of("links of garbage").random() < 0.15
         path = os.path.join(self.leases_folder, name)
-        texts = ("", "{", json.dumps({"gpus": 1, "priority": 100, "format": 9}), "x" * 100_000, "[1]")
-        self.say(f"{name} is put there: {texts[what][:40]!r}")
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-            os.write(descriptor, texts[what].encode())
-        except OSError:
+        if os.path.lexists(path) or (
+            counts and counts[0] == self.homes[0].uuid and person == self.homes[0].person
+        ):
+            return  # a person may say about the own jobs whatever they like
+        self._remove_garbage(path)
+        entry = None
+        with self.kernel.as_person(person):
+            try:
+                if kind == "a link":
+                    os.symlink(text, path)
+                    number = None
+                else:
+                    number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+                    os.write(number, text.encode())
+                    os.fchmod(number, mode)
+                    if is_linked:
+                        os.link(path, os.path.join(self.leases_folder, f"other-{name}"))
+            except OSError:
+                return
+            if number is not None and chance.of("holder of garbage").random() < LOCKED_GARBAGE:
+                owned_files.lock_own(number)
+                if counts and mode == 0o644 and not is_linked:
+                    entry = QueueEntry(person, *counts)
+                self.scheduler.after(
+                    chance.between("time of garbage", 5.0, HARM_SECONDS / 2),
+                    partial(self._remove_garbage, path),
+                )
+            elif number is not None:
+                kernels.close_really(number)
+                number = None
+        self._garbage[path] = Garbage(os.lstat(path).st_ino, number, entry)
+        if entry is not None:
+            self.checks.count_other(entry, float("inf"))
+        self.seen["garbage that counts" if entry else "garbage that is held" if number else "garbage"] += 1
+        self.say(f"person {person} puts {name} there, {'held' if number else 'not held'}: {kind}")
+
+    def _texts_of_garbage(self) -> Sequence[tuple[str, str, tuple[str, str, int] | None]]:
+        """Return what others write: its name, the text, and home, job and GPUs of the entry that it is, if any."""
+        home = self.homes[0]
+        job = home.jobs[0].id if home.jobs else "x1"
+        self._written += 1
+        stranger, mine = "f" * 16, f"z{self._written}"
+        plain = {"gpus": 1, "priority": 40, "home": stranger, "job": mine}
+        other = 1 + (home.jobs[0].gpus if home.jobs else 1) % GPUS
+        another = {"gpus": other, "priority": 60, "home": home.uuid, "job": job, "person": home.person}
+        return (
+            ("nothing", "", None),
+            ("half a text", '{"gpus": 1, "home"', None),
+            ("a long text", "x" * 100_000, None),
+            ("a deep text", "[" * 4000, None),
+            ("a list", "[1]", None),
+            ("no GPUs", json.dumps({**plain, "gpus": 0}), None),
+            ("too many GPUs", json.dumps({**plain, "gpus": 1 << 40}), None),
+            ("other types", json.dumps({**plain, "gpus": "2", "priority": [], "since_us": {}}), None),
+            (
+                "odd types",
+                json.dumps(
+                    {**plain, "priority": [], "since_us": "x", "labels": 7, "preempts": {}, "tries": None}
+                ),
+                (stranger, mine, 1),
+            ),
+            ("a newer format", json.dumps({**plain, "format": 9, "colour": "red"}), (stranger, mine, 1)),
+            ("an older format", json.dumps({**plain, "format": 0}), (stranger, mine, 1)),
+            (
+                "an infinite place",
+                f'{{"gpus": 1, "position": Infinity, "weight": NaN, "job": "{mine}"}}',
+                ("", mine, 1),
+            ),
+            ("the job of somebody else", json.dumps(another), (home.uuid, job, other)),
+            ("a link", "/etc/passwd", None),
+        )
+
+    def _remove_garbage(self, path: str) -> None:
+        """Have who put a file there let go of it, and remove it where it bars the name of a home's entry."""
+        garbage = self._garbage.pop(path, None)
+        if garbage is None:
             return
-        self._locks.append(descriptor)
+        entry = garbage.entry
+        if entry is not None:
+            left = (one.entry for one in self._garbage.values() if one.entry is not None)
+            is_left = any((one.key, one.gpus) == (entry.key, entry.gpus) for one in left)
+            self.checks.count_other(entry, float("inf") if is_left else self.scheduler.now)
+        if garbage.number is not None:
+            kernels.close_really(garbage.number)
+            self.kernel.is_changed = True
+        if f"{PREFIX}{'0' * 12}-" not in path:
+            with suppress(OSError):
+                if os.lstat(path).st_ino == garbage.inode:  # else the home has it now
+                    os.unlink(path)
 
     def _empty(self) -> None:
         self.say("the folder of leases is emptied")
@@ -308,30 +448,60 @@ class HostWorld:
     def _change_policy(self) -> None:
         if not self._is_root:
             return
-        texts = (
-            'policy = "first_come"\n',
-            'policy = "fair_share"\n',
-            'preemption = "all"\n',
-            'preemption = "none"\n',
-            "max_gpus = 2\n",
-            "max_gpus = 2\n",
-            "max_gpus = 3\n",
-            "max_jobs = 1\n",
-            "max_priority = 50\n",
-            "min_run_minutes = 0.2\n",
-            "nonsense\n",
-            "",
-        )
-        self._write_policy(self.chance.choose("policy", texts))
+        choose = self.chance.choose
+        if choose("sense of the policy", (True,) * 9 + (False,)):
+            limit = choose("limit", ("", "", "gpus2", "gpus3", "jobs1", "jobs1"))
+            policy = WrittenPolicy(
+                choose(
+                    "kind of policy",
+                    ("priority", "priority", "priority", "first_come", "fair_share", "fair_share"),
+                ),
+                choose("preemption", ("asked", "all", "all", "none")),
+                choose("least run", (0.0, 0.0, 12.0)),
+                max_gpus=int(limit[4:]) if limit.startswith("gpus") else 0,
+                max_jobs=int(limit[4:]) if limit.startswith("jobs") else 0,
+                max_priority=choose("highest priority", (100, 100, 50)),
+                weights={str(self._people[0]): choose("weight of a person", (1.0, 4.0, 0.25))},
+            )
+        else:
+            policy = WrittenPolicy(is_understood=False)
+        self._write_policy(policy)
 
-    def _write_policy(self, text: str) -> None:
+    def _write_policy(self, policy: WrittenPolicy) -> None:
         path = os.path.join(self.folder, "policy.toml")
         new = path + ".new"
-        Path(new).write_text(text)
+        Path(new).write_text(policy.text)
         os.chmod(new, 0o644)
         os.rename(new, path)
-        self.policy_changed_at = self.scheduler.now
-        self.say(f"the policy is {text.strip()!r}")
+        self._policies.append((self.scheduler.now, policy))
+        self.say(f"the policy is {policy.text.strip()!r}")
+
+    def policies_between(self, begin: float, end: float) -> list[WrittenPolicy]:
+        """Return those that were in force at some time between two."""
+        begun = [number for number, (at, _) in enumerate(self._policies) if at <= begin]
+        return [policy for at, policy in self._policies[begun[-1] :] if at <= end]
+
+    def _drain(self) -> None:
+        path = os.path.join(self.folder, "drain")
+        if not self._is_root or os.path.exists(path):
+            return
+        seconds = self.chance.between("drained for", 5.0, 25.0)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o644))
+        self._drains.append((self.scheduler.now, float("inf")))
+        self.say(f"the host is to be empty for {seconds:.0f} s")
+        self.scheduler.after(seconds, self._end_drain)
+
+    def _end_drain(self) -> None:
+        if self._drains and self._drains[-1][1] > self.scheduler.now:
+            os.unlink(os.path.join(self.folder, "drain"))
+            self._drains[-1] = (self._drains[-1][0], self.scheduler.now)
+            self.say("the host need not be empty any more")
+
+    def drained_between(self, begin: float, end: float, *, all_the_time: bool) -> bool:
+        """Say whether the host was to be empty at some time between two, or all of that."""
+        if all_the_time:
+            return any(since <= begin and end < until for since, until in self._drains)
+        return any(since <= end and begin <= until for since, until in self._drains)
 
     def _fill_disk(self) -> None:
         seconds = self.chance.between("full for", 1.0, 20.0)
@@ -376,7 +546,8 @@ class HostWorld:
             self.say(f"{one.name} is asked to end")
             served = self.waiters.get(one)
             if served is not None:
-                self.checks.excuse()
+                self._asked_to_end.add(one)
+                self._hinder(one)
                 self.has_let_go = True
                 served._end()
                 self.kernel.is_changed = True
@@ -407,15 +578,27 @@ class HostWorld:
         else:
             folder, home = argv[-2:]
             process = HostProcess(self.kernel, f"waiter of {folder[-1]}", "waiter", parent.person)
-            self.kernel.start(process, partial(waiter.main, folder, home))
+            self.kernel.start(process, partial(self._wait, process, folder, home))
         self.say(f"{process.name} is started by {parent.name}")
         return process.pid
 
+    def _wait(self, process: HostProcess, folder: str, home: str) -> None:
+        """Be a waiter until it ends by itself."""
+        waiter.main(folder, home)
+        if process not in self._asked_to_end:  # else its end gives back what it holds
+            self.checks.has_given_back(process)
+
     def end_agents(self, job: QueuedJob) -> None:
-        """Kill what runs of an attempt, as its removal does once nothing of it begins any more."""
+        """Kill what runs of an attempt, and drop its secrets, as its removal does once nothing of it begins."""
         for process in list(self.kernel.processes.values()):
             if f" {job.id}/attempt-{job.attempt}/" in process.name and not process.is_killed:
                 self.kernel.kill(process, "since its attempt is removed")
+        with self.kernel.as_world():
+            stem = f"{self.home_of(job.id).uuid}.{job.id}-{job.attempt}-"
+            for folder in self.secret_folders():
+                for name in os.listdir(folder):
+                    if name.startswith(stem):
+                        os.unlink(os.path.join(folder, name))
 
     def markers(self, variable: str) -> dict[str, list[int]]:
         """Return which learners have agents."""
@@ -452,36 +635,54 @@ class HostWorld:
     def read_entries(self, folder: str) -> list[QueueEntry]:
         """Read entries, and see whether none is overlooked."""
         if not self.kernel.may_switch:
-            return read_entries(folder)
-        before = self.checks.read()
+            found = read_entries(folder)
+            self._judge(lambda: self.checks.must_have_read((), found, (), self.scheduler.now))
+            return found
+        before, began = self.checks.read(), self.scheduler.now
         found = read_entries(folder)
-        self._judge(lambda: self.checks.must_have_read(before, found, self.checks.read()))
+        self._judge(lambda: self.checks.must_have_read(before, found, self.checks.read(), began))
         return found
 
     def turns(self, queue: line.HostQueue, entries: Sequence[QueueEntry], reading: line.LeaseReading) -> Any:
         """Say whose turn it is, and remember what that was seen by."""
         at = self.scheduler.now
         slots = tuple(dict(slot) for slot in reading.slots)
-        found, known = _TURNS(queue, entries, reading)
         process = self.kernel.running()
+        hung = 0.0 if process is None else process.hung_seconds
+        found, known = _TURNS(queue, entries, reading)
         if process is not None:
-            look = Look(at, tuple(entries), slots, dict(found), known, dict(queue._passed))
-            self.checks.looked(look)
+            shared = reading.holdings().values() if known.kind == "fair_share" else ()
+            held = [(one.people, str(one.document.get("group") or "")) for one in shared]
+            look = Look(at, tuple(entries), slots, dict(found), known, dict(queue._passed), hung, held)
+            self._judge(lambda: self.checks.looked(look))
         return found, known
 
     # What the kernel tells
 
     def _called(self, process: HostProcess | None, call: str, path: str) -> None:
-        if call == "exit":
-            self._judge(lambda: self.checks.look_at_entries(f"{path} has ended", is_kill=True))
-            return
+        if call == "close" and process in self._asked_to_end:
+            self.checks.excuse_files([path])
         if call in ("unlink", "rename", "close") and os.path.basename(path).startswith(PREFIX):
             who = "the world" if process is None else process.name
             why = f"{who} did {call} {os.path.basename(path)}"
             self._judge(lambda: self.checks.look_at_entries(why, is_written=call == "rename"))
 
-    def _killed(self, process: HostProcess, where: str) -> None:
-        self.was_harmed = True
+    def _exited(self, process: HostProcess, held: Sequence[str], is_kill: bool) -> None:
+        if is_kill or process in self._asked_to_end:
+            self._hinder(process)
+            self.checks.excuse_files(held)
+        self._judge(lambda: self.checks.look_at_entries(f"{process.name} has ended"))
+
+    def _hinder(self, process: HostProcess, seconds: float = 0.0) -> None:
+        """Note that something happened to a process of a home's that may keep its jobs from what they were given to."""
+        letter = process.name.split("agent of ")[-1][0] if process.kind == "agent" else process.name[-1]
+        for home in self.homes:
+            if home.folder[-1] == letter:
+                home.harmed_at = max(home.harmed_at, self.scheduler.now + seconds)
+
+    def _killed(self, process: HostProcess, where: str, is_fault: bool) -> None:
+        self.was_harmed |= is_fault
+        self.has_gone |= process.kind == "client"
         self.say(f"{process.name} is killed {where}")
         for home in self.homes:
             if home.client is not None and home.client.process is process:
@@ -495,6 +696,10 @@ class HostWorld:
             check()
         except Violation as error:
             self._violation = self._violation or error
+
+    def fail(self, violation: Violation) -> None:
+        """End the history: something does not hold."""
+        self._violation = self._violation or violation
 
     def report(self, text: str) -> None:
         """Hear what a waiter writes into its log."""
@@ -532,7 +737,7 @@ class HostGround:
     def __init__(self) -> None:
         self._stack = ExitStack()
         self._threshold = gc.get_threshold()
-        base = "/dev/shm" if Path("/dev/shm").is_dir() else None
+        base = MEMORY if os.access(MEMORY, os.W_OK | os.X_OK) else None
         self._folder = self._stack.enter_context(
             tempfile.TemporaryDirectory(dir=base, prefix=f"fabric-queues-{os.getpid()}-")
         )
@@ -543,9 +748,10 @@ class HostGround:
     def __enter__(self) -> HostGround:
         gc.freeze()
         gc.set_threshold(100_000, 20, 100)
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 8192), most))
         enter = self._stack.enter_context
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[1], 8192), before[1]))
+        self._stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
         enter(kernels.calls_replaced())
         for owner, name, stand_in in self._stand_ins():
             enter(patch.object(owner, name, stand_in))
@@ -567,11 +773,25 @@ class HostGround:
         def address(home: str) -> str:
             return f"\0fabric-simulated-{self._number}-{os.geteuid()}-{home}"
 
-        def open_inotify() -> Inotify:
-            made = Inotify(system.libc())
-            process = kernel_in_use().running()
+        def open_inotify() -> Inotify | None:
+            process, world = kernel_in_use().running(), here()
             assert process is not None
-            process.closers.append(made.close)
+            person = process.person
+            if world.inotify_instances[person] >= INOTIFY_INSTANCES:
+                world.seen["no inotify"] += 1
+                return None
+            try:
+                made = Inotify(system.libc())
+            except OSError as error:  # another story would come of it
+                world.fail(Violation(f"this machine has no inotify left: {error}"))
+                return None
+            world.inotify_instances[person] += 1
+
+            def close() -> None:
+                world.inotify_instances[person] -= 1
+                made.close()
+
+            process.closers.append(close)
             return made
 
         def concurrency() -> Any:
@@ -628,7 +848,9 @@ class HostGround:
             (preemption, "DRAIN_FILE", drain_file),
         ]
 
-    def live(self, chance: Chance, *, jobs: int = 3, keeps_story: bool = False) -> Result:
+    def live(
+        self, chance: Chance, *, jobs: int = 3, keeps_story: bool = False, turns_max: int | None = None
+    ) -> Result:
         """Live one history; return what became of it."""
         folder = os.path.join(self._folder, "host")
         shutil.rmtree(folder, ignore_errors=True)
@@ -636,6 +858,7 @@ class HostGround:
         random.seed(chance.seed)
         violation = ""
         world = self._world = HostWorld(chance, folder, jobs=jobs, keeps_story=keeps_story)
+        world.scheduler.limit_turns(turns_max)
         world.waiters = {}
         with kernels.in_use(world.kernel):
             began = world.scheduler.now
