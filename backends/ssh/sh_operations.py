@@ -200,7 +200,8 @@ class ShellOperations:
     def folder(self, home_uuid: str, root: str = "") -> str:
         """Return the folder of a home; what is written into it makes it."""
         machine = self.identity()["machine_id"]
-        base = quoted(root) if root else '"$HOME/.fabric"'
+        root = root or ".fabric"
+        base = quoted(root) if root.startswith("/") else f'"$HOME"/{quoted(root.removeprefix("~/"))}'
         return self._line(f"printf '%s\\n' {base}/{quoted(machine)}/{quoted(home_uuid)}")
 
     def secret_folder(self) -> str:

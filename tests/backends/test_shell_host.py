@@ -137,6 +137,20 @@ def test_a_df_that_fails_says_nothing_of_the_space_that_is_left(
     assert (found["home_free_bytes"], found["machine"]["disk_free_bytes"]) == (free_bytes, free_bytes)
 
 
+@pytest.mark.parametrize(
+    ("root", "above"),
+    [("", "$HOME/.fabric"), ("~/big disk", "$HOME/big disk"), ("big", "$HOME/big"), ("/mnt/big", "/mnt/big")],
+)
+def test_a_folder_is_below_the_root_that_is_named_and_is_not_made(
+    shell: ShellClient, root: str, above: str
+) -> None:
+    operations = ShellOperations(shell)
+    folder = Path(operations.folder("home", root))
+
+    assert str(folder) == os.path.expandvars(f"{above}/{operations.identity()['machine_id']}/home")
+    assert not folder.parent.exists()
+
+
 def test_requests_to_stop_are_written_without_inodes(shell: ShellClient, tmp_path: Path) -> None:
     operations = ShellOperations(shell)
     with small_disk(tmp_path / "few", options=FILES) as folder:

@@ -106,7 +106,8 @@ def folder(home_uuid: str, root: str = "") -> str:
     """
     if os.sep in home_uuid or not home_uuid:
         raise Failure("bad_input", f"{home_uuid!r} is not a home's uuid.")
-    return os.path.join(os.path.expanduser(root or "~/.fabric"), machine_id(), home_uuid)
+    root = os.path.join(os.path.expanduser("~"), os.path.expanduser(root or ".fabric"))
+    return os.path.join(root, machine_id(), home_uuid)
 
 
 def secret_folder() -> str:

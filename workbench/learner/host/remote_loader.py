@@ -150,7 +150,7 @@ def arrive(request: dict[str, Any]) -> None:
     """Bring the agent here and become it."""
     if request.get("setup"):
         set_up(request["setup"])
-    root = os.path.expanduser(request["root"] or "~/.fabric")
+    root = os.path.join(os.path.expanduser("~"), os.path.expanduser(request["root"] or ".fabric"))
     folder = os.path.join(root, machine_id(), request["home"], "agents")
     path = os.path.join(folder, request["sha256"] + ".pyz")
     here = os.path.isfile(path)
