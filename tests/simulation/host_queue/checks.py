@@ -106,6 +106,8 @@ class HostChecks:
         """By GPU: the person and the job that took it last."""
         self._taken_at: dict[str, tuple[float, int]] = {}
         """By attempt: when it took GPUs last, and how far the clock was set then."""
+        self._let_go_at: dict[str, float] = {}
+        """By an entry's file: when somebody last ended who could have held it."""
         self._others: dict[tuple[Key, int], float] = {}
         """Entries that count and of which homes know nothing: whose, for how many GPUs, and until when."""
         self.is_excused = False
@@ -192,6 +194,7 @@ class HostChecks:
         So may those of jobs whose learners' locks it held: the next waiter knows nothing of these, and says so.
         """
         files = {os.path.basename(path) for path in paths}
+        self._let_go_at.update(dict.fromkeys(files, self._world.scheduler.now))
         jobs = {path.rpartition("/jobs/")[2].partition("/")[0] for path in paths if "/jobs/" in path}
         for key in list(self._waits):
             if file_name(key[1], key[2]) in files or key[2] in jobs:
@@ -279,7 +282,8 @@ class HostChecks:
         keys = {entry.key for entry in found}
         later = {entry.key for entry in after}
         for entry in before:
-            if entry.key in later and entry.key not in keys:
+            was_let_go = self._let_go_at.get(file_name(entry.home, entry.job), 0.0) >= began
+            if entry.key in later and entry.key not in keys and not was_let_go:
                 raise Violation(f"the entry of {entry.job} was overlooked")
 
     def count_other(self, entry: QueueEntry, until: float) -> None:
@@ -323,7 +327,7 @@ class HostChecks:
         self._had_turn(own, look)
         for uuid in uuids:
             self._taken[uuid] = (key[0], job)
-        self._is_within_limits(key, look)
+        self._is_within_limits(key, uuids, look)
 
     def _had_turn(self, own: QueueEntry, look: Look) -> None:
         if not look.turns[own.key].start:
@@ -365,6 +369,10 @@ class HostChecks:
 
     def _line(self, look: Look) -> list[QueueEntry] | None:
         """Return those who wait in the order of the policy; None where nobody can say."""
+        if len({entry.key for entry in look.entries}) < len(look.entries):
+            return (
+                None  # which of two files stands for a job, of which somebody has made one, is not promised
+            )
         if look.policy.kind != "fair_share":
             return _in_line(look.entries, look.policy)
         is_drained = any(
@@ -410,7 +418,7 @@ class HostChecks:
                 has[chosen.person] += chosen.gpus
                 has[group(chosen)] += chosen.gpus
 
-    def _is_within_limits(self, key: Key, look: Look) -> None:
+    def _is_within_limits(self, key: Key, uuids: Sequence[str], look: Look) -> None:
         policies = self._world.policies_between(look.at - 1.0, self._world.scheduler.now)
         if len(policies) > 1 or not (policies[0].max_gpus or policies[0].max_jobs):
             return
@@ -418,7 +426,7 @@ class HostChecks:
         held = [
             job
             for uuid, (person, job) in self._taken.items()
-            if person == key[0] and (job == key[2] or self._has(job, uuid))
+            if person == key[0] and (uuid in uuids or self._has(job, uuid))
         ]
         self._world.seen["within a limit"] += 1
         if most_gpus and len(held) > most_gpus:
@@ -557,7 +565,7 @@ class HostChecks:
         if locked or kept or secret:
             raise Violation(f"left: locks {locked}, tickets {kept}, secrets {secret}")
         if not (world.was_harmed or world.has_let_go or world.has_gone) and (
-            files := [name for name in names if name.startswith(PREFIX) and "-0000" not in name]
+            files := [name for name in names if name.startswith(PREFIX) and name not in world.garbage_names]
         ):
             raise Violation(f"entries lie there: {files}")
 

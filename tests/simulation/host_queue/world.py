@@ -124,6 +124,8 @@ class HostWorld:
         self._gone: set[int] = set()
         self._garbage: dict[str, Garbage] = {}
         """By path: what others put into the folder of leases."""
+        self.garbage_names: set[str] = set()
+        """The names that such files have had: nobody has to remove these at the end."""
         self._written = 0
         """How many such files there were."""
         self.inotify_instances: Counter[int] = Counter()
@@ -342,6 +344,7 @@ class HostWorld:
             home = self.homes[chance.below("home of garbage", len(self.homes))]
             job = chance.choose("job of garbage", home.jobs).id if home.jobs else "x1"
             name = file_name(home.uuid, job)
+        self.garbage_names.add(name)
         kind, text, counts = chance.choose("garbage", self._texts_of_garbage())
         mode = chance.choose("mode of garbage", (0o644, 0o644, 0o644, 0o666))
         is_linked = chance.of("links of garbage").random() < 0.15
