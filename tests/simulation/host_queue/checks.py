@@ -370,16 +370,11 @@ class HostChecks:
     def _line(self, look: Look) -> list[QueueEntry] | None:
         """Return those who wait in the order of the policy; None where nobody can say."""
         if len({entry.key for entry in look.entries}) < len(look.entries):
-            return (
-                None  # which of two files stands for a job, of which somebody has made one, is not promised
-            )
+            return None  # it is not promised which of two files stands for a job
         if look.policy.kind != "fair_share":
             return _in_line(look.entries, look.policy)
-        is_drained = any(
-            "to be empty" in turn.limit for turn in look.turns.values()
-        )  # who is aside is not known
-        if is_drained:
-            return None
+        if any("to be empty" in turn.limit for turn in look.turns.values()):
+            return None  # who is aside is not known
         return list(self._shared(look, _total(look.slots)))
 
     def _shared(self, look: Look, total: int) -> Iterator[QueueEntry]:
