@@ -453,11 +453,14 @@ class Waiter:
         turns = line.queue.line_up(
             line.folder, slots, self._home, [one.entry for one in at_once], [], can_start, reading
         )
-        for one in at_once:
-            if one.ticket.job not in turns:  # no entry can be made for it: leases alone decide, or nearly
-                turns[one.ticket.job] = line.queue.turn(line.folder, slots, self._home, one.entry)
-        for one in sorted(at_once, key=lambda one: int(turns[one.ticket.job]["place"])):
-            if turns[one.ticket.job]["start"]:
+        in_line = [one for one in at_once if one.ticket.job in turns]
+        in_line.sort(key=lambda one: int(turns[one.ticket.job]["place"]))
+        without_entry = [one for one in at_once if one.ticket.job not in turns]
+        for one in [*in_line, *without_entry]:
+            turn = turns.get(one.ticket.job)
+            if turn is None:  # leases alone decide, or nearly; the others have just taken theirs
+                turn = line.queue.turn(line.folder, slots, self._home, one.entry)
+            if turn["start"]:
                 slots = self._try(line, one, slots)
                 continue
             one.show("")
