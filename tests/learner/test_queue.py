@@ -23,6 +23,7 @@ from tests.support.waiting import until
 from workbench.learner.platform import leases
 from workbench.learner.platform.inotify import IN_CLOSE_WRITE, IN_DELETE, IN_MOVED_TO, open_inotify
 from workbench.learner.platform.owned_files import is_held_by_owner
+from workbench.learner.platform.system import now_us
 from workbench.learner.queue import entries
 from workbench.learner.queue import line as host_line
 from workbench.learner.queue.entries import (
@@ -97,6 +98,35 @@ def test_an_entry_keeps_its_time_when_the_laptop_comes_back(folder: str, held: H
     (after,) = read_entries(folder)
     assert (after.since_us, after.priority) == (before.since_us, 60)
     again.close()
+
+
+def test_an_entry_keeps_its_time_when_somebody_empties_its_folder(folder: str, held: HeldEntries) -> None:
+    long_ago_us = now_us() - 3_600_000_000
+    held.hold(folder, HOME, "job-1", {"gpus": 2, "since_us": long_ago_us})
+    Path(folder, file_name(HOME, "job-1")).unlink()
+
+    assert held.hold(folder, HOME, "job-1", {"gpus": 2})
+
+    assert [one.since_us for one in read_entries(folder)] == [long_ago_us]
+
+
+def test_an_entry_that_waited_for_days_is_not_old_when_its_holder_is_gone(
+    folder: str, held: HeldEntries
+) -> None:
+    path = Path(folder, file_name(HOME, "job-1"))
+    held.hold(folder, HOME, "job-1", {"gpus": 2})
+    os.utime(path, (1, 1))  # since when it has been the same
+    opened = until(open_inotify, "a watch: other tests have many")
+    assert opened is not None
+    with closing(opened) as watch:  # others who wait have nothing to look at
+        watch.add(folder, IN_CLOSE_WRITE | IN_MOVED_TO)
+        held.hold(folder, HOME, "job-1", {"gpus": 2})
+        assert not list(watch.read())
+    held.close()
+
+    read_entries(folder)
+
+    assert path.exists()
 
 
 def test_an_entry_that_nobody_holds_is_removed_after_a_day(folder: str, held: HeldEntries) -> None:
@@ -278,6 +308,21 @@ def test_links_pipes_and_files_that_others_may_write_do_not_count(
     os.mkfifo(Path(folder) / "queue-pipe")
 
     assert jobs_of(folder) == ["good"]
+
+
+def test_what_was_in_an_entrys_file_does_not_count_where_the_disk_takes_no_other(
+    folder: str, held: HeldEntries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = Path(folder, file_name(HOME, "job-1"))
+    there.write_text(json.dumps({"home": "another", "job": "job-2", "gpus": 2}))
+    monkeypatch.setattr(entries, "replace_own", lambda *_: None)  # the disk is full
+
+    assert not held.hold(folder, HOME, "job-1", {"gpus": 2})
+
+    assert read_entries(folder) == []
+    monkeypatch.undo()
+    assert held.hold(folder, HOME, "job-1", {"gpus": 2})
+    assert [one.job for one in read_entries(folder)] == ["job-1"]
 
 
 def test_a_file_that_somebody_else_put_in_the_way_is_not_written_to(folder: str, held: HeldEntries) -> None:

@@ -329,6 +329,12 @@ class Kernel:
             _REAL["utime"](target, ns=(moment, moment), dir_fd=folder)
         self._become(person)
 
+    def utime(self, target: Any, *times: Any, **named: Any) -> None:
+        if times or named:
+            _REAL["utime"](target, *times, **named)
+        else:
+            self.touch(target)
+
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         full = self.full_path(path, dir_fd)
         makes = bool(flags & os.O_CREAT)
@@ -627,6 +633,7 @@ def calls_replaced() -> Iterator[None]:
         "geteuid": ("euid", ()),
         "getuid": ("euid", ()),
         "getpid": ("pid", ()),
+        "utime": ("utime", ()),
     }
     with ExitStack() as stack:
         for name, (method, before) in os_calls.items():

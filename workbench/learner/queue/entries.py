@@ -32,7 +32,10 @@ ENTRIES_OF_A_PERSON = 1000
 """More entries of one person are not read: nobody can make the others wait for a long list."""
 
 STALE_SECONDS = 86400.0
-"""An entry of one's own that nobody holds is removed after this."""
+"""An entry of one's own is removed when nobody has held it for this long."""
+
+_RENEW_SECONDS = 3600.0
+"""The file of an entry that is held is touched as often: its age says for how long nobody has held it."""
 
 PRIORITY_MAX = 100
 DEFAULT_PRIORITY = 50
@@ -111,25 +114,33 @@ class HeldEntries:
         """
         name = os.path.join(folder, file_name(home, job))
         descriptor = self._held.get((folder, name))
+        written = self._written.get((folder, name), "")
+        before = _document(written)
         if descriptor is not None and os.fstat(descriptor).st_nlink == 0:
-            self.release(folder, home, job)  # somebody emptied the folder
+            # Somebody emptied the folder. The job goes on waiting since when it did.
+            self.let_go(folder, home, job)
             descriptor = None
         if descriptor is None:
             descriptor = open_own(name)
             if descriptor is None:
                 return False
-            self._held[folder, name] = descriptor
-        written = self._written.get((folder, name), "")
-        before = _document(written or read_own(descriptor))
+            self._held[folder, name], written = descriptor, ""
+        before = _document(written or read_own(descriptor)) or before
         kept = {"preempts": before["preempts"]} if before.get("preempts") else {}
         since_us = _since(before if "since_us" in before else facts)
         document = {**kept, **facts, "format": FORMAT, "home": home, "job": job, "since_us": since_us}
         text = json.dumps(document, sort_keys=True)
         if text == written:
+            if time.time() - os.fstat(descriptor).st_mtime > _RENEW_SECONDS:
+                with contextlib.suppress(OSError):  # nothing there can be changed now
+                    os.utime(descriptor)
             return True
         # Another file takes its place: who reads it meanwhile must not find half a text, and pass its job.
         replaced = replace_own(name, text)
         if replaced is None:
+            if (before.get("home"), before.get("job")) != (home, job):
+                with contextlib.suppress(OSError):
+                    os.ftruncate(descriptor, 0)  # else what somebody wrote there would count
             return False
         os.close(descriptor)
         self._held[folder, name], self._written[folder, name] = replaced, text
