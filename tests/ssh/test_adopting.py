@@ -134,6 +134,10 @@ def test_a_job_is_watched_by_both_and_stays_the_first_ones(
     job = give(first, box, home)
     there = str(second_home.path)
     first("adopt", box.address, "--all", "--watch", FABRIC_HOME=there)
+    again = first("adopt", box.address, "--all", "--watch", FABRIC_HOME=there)
+    assert "adopted 0, 1 here already" in again.stderr
+    refused = first("adopt", box.address, job, FABRIC_HOME=there, expect=64)
+    assert "is only watched here" in refused.stderr
     first("exec", job, "--", "sh", "-c", "touch $JOB_STATE_DIR/end")
     for laptop in (str(home.path), there):
         first("wait", job, FABRIC_HOME=laptop)

@@ -24,6 +24,16 @@ PART = "has learners at other hosts, too"
 
 
 @dataclass(frozen=True, slots=True)
+class AdoptedJob:
+    """A job that this home has now."""
+
+    is_new: bool
+    """Whether it was not here before; one that was is left as it is."""
+    missing_secrets: Sequence[str]
+    """What a restart from here would lack."""
+
+
+@dataclass(frozen=True, slots=True)
 class AdoptableJob:
     """A job of another home of the same person."""
 
@@ -66,12 +76,14 @@ def find(store: Store, backend_name: str) -> list[AdoptableJob]:
         return [replace(each, options=frozen[each.runner]) for each in found]
 
 
-def chosen(found: Sequence[AdoptableJob], names: Sequence[str]) -> list[AdoptableJob]:
+def chosen(
+    store: Store, found: Sequence[AdoptableJob], names: Sequence[str], *, watch: bool
+) -> list[AdoptableJob]:
     """Return the jobs that are named, by name, id or the beginning of one; without names all that can be adopted.
 
     Raises:
         UnknownName: one of them is not there.
-        UsageError: one of them has learners at other hosts, too.
+        UsageError: one of them has learners at other hosts, too, or this home watches it, and is to take it over.
     """
     for name in names:
         if not any(_is_named(each, name) for each in found):
@@ -83,11 +95,18 @@ def chosen(found: Sequence[AdoptableJob], names: Sequence[str]) -> list[Adoptabl
             f"{short_id(part.job_id)} {part.spec.name} {PART}, and cannot be adopted",
             hint="the machine that it was submitted from follows and ends it",
         )
-    return [each for each in asked if not each.is_part]
+    watched = [] if watch else [each for each in asked if _is_watched(store, each)]
+    if names and watched:
+        name = short_id(watched[0].job_id)
+        raise UsageError(
+            f"{name} {watched[0].spec.name} is only watched here",
+            hint=f"`fabric delete {name}` removes what this machine has of it, and nothing there; then adopt it",
+        )
+    return [each for each in asked if not each.is_part and each not in watched]
 
 
-def adopt(store: Store, found: AdoptableJob, *, watch: bool) -> list[str]:
-    """Take a job over for the controller of this home, which is woken; return the secrets that a restart would lack.
+def adopt(store: Store, found: AdoptableJob, *, watch: bool) -> AdoptedJob:
+    """Take a job over for the controller of this home, which is woken.
 
     With ``watch`` it is only observed, never restarted or removed.
 
@@ -100,8 +119,10 @@ def adopt(store: Store, found: AdoptableJob, *, watch: bool) -> list[str]:
     from workbench.controller.client.submission import Submission, take_up
     from workbench.services.submit.secrets_refresh import find_again
     from workbench.store.db.rows import OF_HOME, WATCHED, TargetRef
+    from workbench.store.queries.jobs import job
 
     load_runner(found.runner)
+    is_new = job(store, found.job_id) is None
     options = {**found.options.options, OF_HOME: found.home}
     spec = found.spec
     if watch:
@@ -119,7 +140,15 @@ def adopt(store: Store, found: AdoptableJob, *, watch: bool) -> list[str]:
     )
     take_up(store, submission, found.attempt, origin=ORIGIN)
     ensure_controller(store.home)
-    return [] if watch else find_again(store.home, found.job_id, spec)
+    return AdoptedJob(is_new, [] if watch else find_again(store.home, found.job_id, spec))
+
+
+def _is_watched(store: Store, found: AdoptableJob) -> bool:
+    from workbench.store.db.rows import WATCHED
+    from workbench.store.queries.jobs import job
+
+    row = job(store, found.job_id)
+    return row is not None and bool(row.target.options.get(WATCHED))
 
 
 def _jobs(host: Host, options: BackendOptions, ours: str) -> Iterator[AdoptableJob]:

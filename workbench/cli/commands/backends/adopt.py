@@ -13,6 +13,8 @@ from workbench.cli.framework.options import Json
 from workbench.terminal.console import narrate, width
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from workbench.services.submit.adoption import AdoptableJob
 
 Backend = Annotated[
@@ -43,19 +45,22 @@ def adopt(
     with open_store(steers=bool(jobs or all)) as store:
         found = find(store, backend)
         if jobs or all:
-            found = chosen(found, jobs or [])
-            for each in found:
-                if missing := take_up(store, each, watch=watch):
-                    _warn_of(each, missing)
+            found = chosen(store, found, jobs or [], watch=watch)
+            adopted = [take_up(store, each, watch=watch) for each in found]
+            for each, one in zip(found, adopted, strict=True):
+                if one.missing_secrets:
+                    _warn_of(each, one.missing_secrets)
         if json:
             _print_document(found, adopted=bool(jobs or all))
         elif jobs or all:
-            narrate(f"adopted {len(found)}; `fabric list` shows them")
+            new = sum(one.is_new for one in adopted)
+            known = f", {len(found) - new} here already" if new < len(found) else ""
+            narrate(f"adopted {new}{known}; `fabric list` shows them")
         else:
             _print_table(found)
 
 
-def _warn_of(found: AdoptableJob, missing: list[str]) -> None:
+def _warn_of(found: AdoptableJob, missing: Sequence[str]) -> None:
     from workbench.job import short_id
     from workbench.terminal.errors import warn
 
