@@ -588,13 +588,16 @@ def test_it_goes_on_in_a_copy_of_its_home_that_takes_the_homes_place(
     one.until_printed(b"begun\n")
     until(lambda: (one.folder / "stop.json.spare").exists(), "its folder to be watched")
     attempt = one.folder.parent
+    scribe = one.scribe()
     shutil.copytree(attempt, attempt.with_name("copy"), symlinks=True)
     old = attempt.rename(attempt.with_name("old"))
     attempt.with_name("copy").rename(attempt)
-    if is_old_removed:
-        remove_folder(old / one.folder.name)
     one.work.rmdir()
     one.work.symlink_to(old / one.work.name)
+    if is_old_removed:
+        remove_folder(old / one.folder.name)
+        # What it prints until then is in the former home.
+        until(lambda: one.scribe() not in (0, scribe), "its agent to go on in the copy")
 
     (old / one.work.name / "go").touch()
 
