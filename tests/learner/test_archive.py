@@ -125,6 +125,19 @@ def test_compiled_modules_that_are_cut_off_are_made_anew(built: Path, python: st
     assert {path: len(path.read_bytes()) for path in kept} == {path: len(data) for path, data in kept.items()}
 
 
+def test_the_archive_runs_while_its_unpacked_copy_cannot_be_read(built: Path, python: str) -> None:
+    """As was seen on a mount of rclone's: its folder was there, and nothing in it."""
+    copy = Path(unpack(str(built)))
+    copy.rename(copy.with_name("elsewhere"))
+    copy.mkdir()
+
+    assert unpack(str(built)) == str(built)
+    ran = subprocess.run([python, "-I", str(built), "version"], capture_output=True, check=True)
+
+    assert ran.stdout.decode().strip() == VERSION
+    assert list(copy.iterdir()) == []
+
+
 def test_many_may_unpack_it_at_once(built: Path) -> None:
     running = [subprocess.Popen([sys.executable, "-I", str(built), "version"]) for _ in range(5)]
 

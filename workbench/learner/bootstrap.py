@@ -103,7 +103,7 @@ def _unpacked(archive: str) -> str:
     if not archive.endswith(SUFFIX):
         return archive
     copy = archive[: -len(SUFFIX)]
-    if os.path.isdir(copy):
+    if os.path.isfile(os.path.join(copy, "__main__.py")):  # else who unpacks it knows more
         return copy
     # 4 ms: Python compiles what it takes from the archive. A start that finds the copy does without.
     from workbench.learner.boot.unpacked_copy import unpack
