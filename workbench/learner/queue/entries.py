@@ -114,24 +114,28 @@ class HeldEntries:
         """
         name = os.path.join(folder, file_name(home, job))
         descriptor = self._held.get((folder, name))
-        written = self._written.get((folder, name), "")
-        before = _document(written)
-        if descriptor is not None and os.fstat(descriptor).st_nlink == 0:
-            # Somebody emptied the folder. The job goes on waiting since when it did.
-            self.let_go(folder, home, job)
-            descriptor = None
+        written, age_seconds = self._written.get((folder, name), ""), 0.0
+        if descriptor is not None:
+            found = os.fstat(descriptor)
+            age_seconds = time.time() - found.st_mtime
+            if not found.st_nlink:  # somebody emptied the folder: the job goes on waiting since when it did
+                self.let_go(folder, home, job)
+                descriptor = None
         if descriptor is None:
             descriptor = open_own(name)
             if descriptor is None:
                 return False
-            self._held[folder, name], written = descriptor, ""
-        before = _document(written or read_own(descriptor)) or before
+            self._held[folder, name] = descriptor
+            before = _document(read_own(descriptor)) or _document(written)
+            written = ""
+        else:
+            before = _document(written or read_own(descriptor))
         kept = {"preempts": before["preempts"]} if before.get("preempts") else {}
         since_us = _since(before if "since_us" in before else facts)
         document = {**kept, **facts, "format": FORMAT, "home": home, "job": job, "since_us": since_us}
         text = json.dumps(document, sort_keys=True)
         if text == written:
-            if time.time() - os.fstat(descriptor).st_mtime > _RENEW_SECONDS:
+            if age_seconds > _RENEW_SECONDS:
                 with contextlib.suppress(OSError):  # nothing there can be changed now
                     os.utime(descriptor)
             return True
