@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -162,15 +163,13 @@ def test_an_agent_that_dies_is_noticed_while_others_change_all_the_time(
 ) -> None:
     dead, busy = running.folders[:2]
     running.end(dead)
-    alive: list[bool] = []
+    counts = itertools.count()
 
-    def is_noticed() -> bool:
-        running.write(busy, f'{{"phase": "running", "count": {len(alive)}}}')
-        found = running.observe()
-        alive.append(dead not in found)
-        return not alive[-1]
+    def seen() -> Mapping[str, Any]:
+        running.write(busy, f'{{"phase": "running", "count": {next(counts)}}}')
+        return running.observe().get(dead, {})
 
-    until(is_noticed)
+    assert until(seen, "the one that has died to be reported")["alive"] is False
 
 
 def test_an_end_is_reported_with_its_lock_before_and_after_the_agent_lets_go(
