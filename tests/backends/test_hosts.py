@@ -20,7 +20,7 @@ from tests.backends.counting import Counting
 from tests.support.disks import fill, small_disk
 from tests.support.waiting import patience, until
 from workbench.errors import BackendError, CannotWrite, InputMissing
-from workbench.learner.platform.files import Upload
+from workbench.learner.platform.files import Upload, remove
 
 HOME = "00000000-0000-0000-0000-000000000001"
 
@@ -48,6 +48,27 @@ def test_the_folder_is_private_and_is_not_brought_back_by_being_asked_for(host: 
     host.call("remove", paths=[str(folder)])
     assert host.folder(HOME) == str(folder)
     assert host.here or not folder.exists()
+
+
+def test_a_folder_is_removed_though_a_file_is_made_in_it_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "attempt-1"
+    (folder / "learner-1").mkdir(parents=True)
+    late = [folder / "decision.json"]
+    rmdir = os.rmdir
+
+    def write_and_remove(path: str, *, dir_fd: int | None = None) -> None:
+        if late and path.endswith(folder.name):
+            late.pop().write_text("{}")
+        rmdir(path, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "rmdir", write_and_remove)
+
+    remove([str(folder)])
+
+    assert not late
+    assert not folder.exists()
 
 
 def test_run_gives_code_output_and_errors(host: Host) -> None:

@@ -129,7 +129,7 @@ def make_pipes(paths: Iterable[str]) -> None:
 
 
 _REMOVE_TRIES = 10
-"""How often a folder is removed from which files vanish meanwhile."""
+"""How often a folder is removed whose files vanish, or are made, meanwhile."""
 
 
 def remove(paths: Iterable[str]) -> None:
@@ -145,9 +145,9 @@ def remove(paths: Iterable[str]) -> None:
             try:
                 _open_up(path)
                 shutil.rmtree(path)  # it holds the folders that it is in: no link in their place is followed
-            except FileNotFoundError:
-                # Another host that has the folder, too, may remove it as well.
-                if not left:
+            except OSError as error:
+                # Another host that has the folder, too, may remove it as well, or a process that ends write into it.
+                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY) or not left:
                     raise
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)

@@ -173,6 +173,7 @@ class Termination:
         self._kill_at = self.due_at + grace_seconds
         self._signal_at = self._kill_at - _last_seconds(grace_seconds)
         self._checked: set[int] = set()
+        self._killed: Members = {}
         self._spared: set[int] = set()
         """Those that were left to their parents to end."""
         self._began = False
@@ -216,8 +217,18 @@ class Termination:
         found = self._find()
         if not found:
             # The child of a process that forked and ended meanwhile is found the second time.
-            found = self._find()
+            found = self._find() or self._dying()
         return {pid: process for pid, process in found.items() if pid not in self.out_of_reach}
+
+    def _dying(self) -> Members:
+        """Return what was killed and is not dead: it has its files still, and not the environment that tells it."""
+        left = {pid: process_table.lookup(pid) for pid in self._killed} if system.LINUX else {}
+        self._killed = {
+            pid: process
+            for pid, process in left.items()
+            if process is not None and process.ticks == self._killed[pid].ticks
+        }
+        return self._killed
 
     def _signal_all(self, number: int, *, again: bool = False, among: set[int] | None = None) -> bool:
         found = self._within_reach()
@@ -242,6 +253,8 @@ class Termination:
             if system.start_ticks(pid) != process.ticks:
                 return  # it ended, and the pid is another's
             os.kill(pid, number)
+            if number == signal.SIGKILL:
+                self._killed[pid] = process
             if process.stopped and number != signal.SIGKILL:
                 os.kill(pid, signal.SIGCONT)
         except ProcessLookupError:

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from typing import BinaryIO, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import BinaryIO, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from workbench.learner.platform import descriptors, process_table
 from workbench.learner.platform.errors import Failure
@@ -101,13 +101,21 @@ def reap() -> None:
 
 
 def kill_agents(marker: str) -> None:
-    """Kill the agents of a learner, which carry its marker in ``FABRIC_GUARD``, until none is left."""
+    """Kill the agents of a learner, which carry its marker in ``FABRIC_GUARD``, until none is left.
+
+    A process that is killed gives up its environment first, and its files and locks a moment later.
+    """
+    killed: Dict[int, int] = {}
     for _ in range(100):
-        pids = process_table.carriers("FABRIC_GUARD", marker, process_table.read())
-        for pid in pids:
+        table = process_table.read()
+        killed = {pid: ticks for pid, ticks in killed.items() if pid in table and table[pid].ticks == ticks}
+        killed.update(
+            (pid, table[pid].ticks) for pid in process_table.carriers("FABRIC_GUARD", marker, table)
+        )
+        for pid in killed:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        if not pids:
+        if not killed:
             return
         time.sleep(_POLL_SECONDS)
 
