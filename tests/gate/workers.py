@@ -150,6 +150,9 @@ class WorkerForks:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> object:
         """Fork a worker for each request; go on as that with what xdist's own module for workers has made of it."""
+        from workbench.learner.boot.archive import packed
+
+        packed()  # once for all: each home of a test has an archive of its own
         self._line.sendall(_READY)
         interrupted = signal.signal(
             signal.SIGINT, signal.SIG_IGN

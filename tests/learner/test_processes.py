@@ -120,16 +120,16 @@ def test_what_is_killed_has_ended_only_when_it_is_dead(
 ) -> None:
     with dying_slowly(variable) as (pid, let_die):
         seen = 0
-        read = process_table.read
+        pids = process_table.pids
 
-        def look() -> dict[int, process_table.ProcessEntry]:
+        def look() -> set[int]:
             nonlocal seen
             seen += not system.read_bytes(f"/proc/{pid}/environ")
             if seen == 10:
                 let_die()
-            return read()
+            return pids()
 
-        monkeypatch.setattr(process_table, "read", look)
+        monkeypatch.setattr(process_table, "pids", look)
 
         end()
 

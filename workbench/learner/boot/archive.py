@@ -22,6 +22,7 @@ _NOTE = "built"
 
 
 _built: dict[str, str] = {}
+_packed: dict[str, bytes] = {}
 
 
 def build(folder: str) -> str:
@@ -35,7 +36,7 @@ def build(folder: str) -> str:
     """
     path = _built.get(folder, "") or _built_before(folder)
     if not path or not os.path.exists(path):
-        stamp, content = _stamp(), _content()
+        stamp, content = packed()
         path = os.path.join(folder, hashlib.sha256(content).hexdigest() + SUFFIX)
         _put(path, content)
         _note(folder, stamp, path)
@@ -84,6 +85,16 @@ def _stamp() -> str:
         lines.append("%s %d %d %d" % (name, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return hashlib.sha256("\n".join([package, *sorted(lines)]).encode()).hexdigest()
+
+
+def packed() -> tuple[str, bytes]:
+    """Return a stamp of the sources and the archive's content; it is packed again only where a source has changed."""
+    stamp = _stamp()
+    if stamp not in _packed:
+        content = _content()
+        _packed.clear()
+        _packed[stamp] = content
+    return stamp, _packed[stamp]
 
 
 def _content() -> bytes:

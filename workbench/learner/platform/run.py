@@ -12,7 +12,7 @@ import threading
 import time
 from typing import BinaryIO, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
-from workbench.learner.platform import descriptors, process_table
+from workbench.learner.platform import descriptors, process_table, system
 from workbench.learner.platform.errors import Failure
 from workbench.learner.platform.files import make_folders
 
@@ -106,6 +106,8 @@ def kill_agents(marker: str) -> None:
     A process that is killed gives up its environment first, and its files and locks a moment later.
     """
     killed: Dict[int, int] = {}
+    if system.LINUX and not process_table.carriers("FABRIC_GUARD", marker, process_table.pids()):
+        return
     for _ in range(100):
         table = process_table.read()
         killed = {pid: ticks for pid, ticks in killed.items() if pid in table and table[pid].ticks == ticks}
