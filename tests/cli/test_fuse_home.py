@@ -39,6 +39,16 @@ def test_a_job_runs_and_its_output_is_read(fabric: Fabric, fuse: Home) -> None:
     assert [one["state"] for one in fabric.json("list", "--json")] == ["FAILED"]
 
 
+def test_a_job_runs_though_files_are_uploaded_before_the_agent_is_whole(
+    fabric: Fabric, mounted: FuseMount, fuse: Home
+) -> None:
+    """On a busy machine that takes longer than the five seconds after which rclone uploads."""
+    mounted.unmount()
+    mounted.mount("--vfs-write-back", "10ms")
+
+    assert fabric("run", "--", "echo hello").stdout == "hello\n"
+
+
 def test_a_job_is_halted_resumed_killed_and_deleted(fabric: Fabric, fuse: Home) -> None:
     fabric("run", "-q", "-d", "--", WAITS)
     until_runs(fabric)

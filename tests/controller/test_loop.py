@@ -508,7 +508,7 @@ def test_learners_of_this_home_that_should_not_be_there_are_ended_and_no_others(
     ]
     bench.start()
     bench.runs(bench.submit())
-    until(lambda: len(bench.backend.removed) == 1)
+    until(lambda: len(bench.backend.removed) == 1 and len(bench.backend.stops) >= 2)
 
     assert {(one.home, one.job_id) for one, _ in bench.backend.stops} == {(mine, over), (mine, deleted)}
     assert [one.job_id for one in bench.backend.removed] == [deleted]

@@ -124,7 +124,7 @@ def test_what_is_killed_has_ended_only_when_it_is_dead(
 
         def look() -> set[int]:
             nonlocal seen
-            seen += not system.read_bytes(f"/proc/{pid}/environ")
+            seen += not process_table.environment(pid).strip(b"\0")
             if seen == 10:
                 let_die()
             return pids()

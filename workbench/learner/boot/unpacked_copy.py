@@ -4,30 +4,63 @@ from __future__ import annotations
 
 import _thread
 import os
+import time
 
 SUFFIX = ".pyz"
 _MAIN = "__main__.py"
+_FILLING_SECONDS = 60.0
+"""A copy is made in a fraction of a second: after so long without another file in it, who was at it has been killed."""
 
 
 def unpack(archive: str) -> str:
-    """Return the folder of an archive's unpacked copy, made if need be; the archive where that cannot be."""
+    """Return the folder of an archive's unpacked copy, made if need be; the archive where that cannot be.
+
+    Each file gets its name once it is whole, and the one to start from is the last: where that is, all are. A folder
+    that got its name last would be unreadable on a mount of rclone's for as long as that lasts, where files in it had
+    been uploaded by then.
+    """
     folder = archive[: -len(SUFFIX)]
-    if not archive.endswith(SUFFIX) or os.path.isdir(folder):
-        return _readable(folder, archive)
-    # Threads of one controller do this at once, too.
-    new = "%s.new-%d-%d" % (folder, os.getpid(), _thread.get_ident())
-    try:
-        import zipfile
+    if archive.endswith(SUFFIX) and not os.path.exists(os.path.join(folder, _MAIN)) and _claim(folder):
+        try:
+            _fill(folder, archive)
+        except OSError:  # a full disk, or nobody may write here
+            import shutil
 
-        os.mkdir(new, 0o700)
-        with zipfile.ZipFile(archive) as source:
-            source.extractall(new)
-        os.rename(new, folder)
-    except OSError:  # nobody may write here, or another was faster
-        import shutil
-
-        shutil.rmtree(new, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
     return _readable(folder, archive)
+
+
+def _claim(folder: str) -> bool:
+    """Make the folder; False where that cannot be, or another is filling it: threads of a controller do so at once."""
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        return _is_left(folder)
+    except OSError:
+        return False
+    return True
+
+
+def _is_left(folder: str) -> bool:
+    """Say whether nobody has added to a folder for so long that who was filling it is gone."""
+    try:
+        return time.time() - os.stat(folder).st_mtime > _FILLING_SECONDS
+    except OSError:
+        return False
+
+
+def _fill(folder: str, archive: str) -> None:
+    import zipfile
+
+    with zipfile.ZipFile(archive) as source:
+        for name in sorted(source.namelist(), key=_MAIN.__eq__):
+            path = os.path.join(folder, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            new = "%s.new-%d-%d" % (path, os.getpid(), _thread.get_ident())
+            with open(new, "wb") as file:
+                file.write(source.read(name))
+            os.rename(new, path)
+        os.utime(folder)
 
 
 def _readable(folder: str, archive: str) -> str:

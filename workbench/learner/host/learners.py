@@ -283,8 +283,9 @@ def markers(variable: str = "FABRIC_LEARNER") -> Dict[str, List[int]]:
     """Return what processes here have in an environment variable, of all homes, each with their pids."""
     found: Dict[str, List[int]] = {}
     prefix = os.fsencode(variable) + b"="
-    for pid in process_table.read():
-        for entry in system.read_bytes(f"/proc/{pid}/environ").split(b"\0"):
+    for pid in process_table.pids():
+        content = process_table.environment(pid)
+        for entry in content.split(b"\0") if b"\0" + prefix in content else ():
             if entry.startswith(prefix):
                 found.setdefault(os.fsdecode(entry[len(prefix) :]), []).append(pid)
     return found

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from typing import Iterable
 
 
+_ENVIRONMENT_BYTES = 32 * 1024
+"""How much of an environment is read at once; most are shorter."""
+
+
 class ProcessEntry:
     """One living process; ``ticks`` tells it from a later one with the same pid."""
 
@@ -57,11 +61,32 @@ def carriers(variable: str, value: str, among: Iterable[int]) -> set[int]:
     if not system.LINUX:
         return _carriers_ps(variable, value).intersection(among)
     pattern = os.fsencode("\0%s=%s\0" % (variable, value))
-    found = set()
-    for pid in among:
-        if pattern in b"\0" + system.read_bytes("/proc/%d/environ" % pid) + b"\0":
-            found.add(pid)
-    return found
+    return {pid for pid in among if pattern in environment(pid)}
+
+
+def environment(pid: int) -> bytes:
+    """Return a process's environment as it was at its start, zeros before, between and behind the variables.
+
+    It has none where the process is dead or another user's. Linux only.
+    """
+    parts = [b"\0"]
+    try:
+        descriptor = os.open("/proc/%d/environ" % pid, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b"\0"
+    try:
+        while True:
+            parts.append(os.read(descriptor, _ENVIRONMENT_BYTES))
+            if (
+                len(parts[-1]) < _ENVIRONMENT_BYTES
+            ):  # here that is the end: another read for each process is saved
+                break
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+    parts.append(b"\0")
+    return b"".join(parts)
 
 
 def children(pid: int) -> list[int] | None:
