@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from tests.support.fuse import FuseMount, rclone_mount
 from tests.support.processes import end_everything
 from tests.support.waiting import patience
 from workbench.job import State
+from workbench.learner.host.unpack import unpack
 from workbench.paths import Home
 from workbench.store.db.database import Store
 
@@ -47,6 +50,26 @@ def test_a_job_runs_though_files_are_uploaded_before_the_agent_is_whole(
     mounted.mount("--vfs-write-back", "10ms")
 
     assert fabric("run", "--", "echo hello").stdout == "hello\n"
+
+
+def test_code_is_read_though_its_files_are_uploaded_before_their_folder_has_its_name(
+    mounted: FuseMount, tmp_path: Path
+) -> None:
+    mounted.unmount()
+    mounted.mount("--vfs-write-back", "10ms")
+    files = {f"package/part{number}.py": f"number = {number}\n".encode() for number in range(200)}
+    archive = tmp_path / "code.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    folder = mounted.point / "jobs" / "code"
+
+    assert unpack(str(archive), str(folder))
+
+    assert {name: (folder / name).read_bytes() for name in files} == files
+    assert [path.name for path in folder.parent.iterdir()] == ["code"]
 
 
 def test_a_job_is_halted_resumed_killed_and_deleted(fabric: Fabric, fuse: Home) -> None:

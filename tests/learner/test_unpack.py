@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from workbench.learner.host.unpack import unpack
+from workbench.learner.platform import system
 from workbench.learner.platform.errors import Failure
 
 Member = tuple[str, str, bytes]
@@ -60,6 +61,33 @@ def test_what_would_leave_the_folder_is_refused_and_nothing_is_left(
     assert failure.value.kind == "bad_input"
     assert list((tmp_path / "place").iterdir()) == []
     assert not (tmp_path / "outside").exists()
+
+
+def test_a_folder_that_was_not_put_there_whole_is_unpacked_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = pack(tmp_path / "code.tar.gz", [(f"package/{name}", "file", b"x") for name in "abc"])
+    folder = tmp_path / "place" / "code"
+    left = [2]
+    rename = os.rename
+
+    def is_killed(source: str, target: str) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        rename(source, target)
+
+    monkeypatch.setattr(system, "loses_moved_folders", lambda path: True)
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(os, "rename", is_killed)
+        unpack(archive, str(folder))
+    assert len(list(folder.rglob("[abc]"))) == 2
+
+    assert unpack(archive, str(folder))
+
+    assert sorted(path.name for path in folder.rglob("[abc]")) == ["a", "b", "c"]
+    assert list(folder.parent.iterdir()) == [folder]
+    assert not unpack(archive, str(folder))
 
 
 def test_links_inside_are_kept_and_never_written_through(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from workbench.learner.host.unpack import BROKEN, inside, make_link, put_in_place, refuse_links
 from workbench.learner.platform.errors import Failure, naming
-from workbench.learner.platform.files import make_folders, remove, write_files
+from workbench.learner.platform.files import is_put, make_folders, remove, write_files
 
 FICLONE = 0x40049409
 """The request of Linux that lets two files share their blocks until one of them is written to."""
@@ -82,7 +82,7 @@ def copy_code(store: str, code_hash: str, folders: Sequence[str]) -> bool:
             return False
         try:
             for folder in folders:
-                if not os.path.isdir(folder):
+                if not is_put(folder):
                     _make(store, entries, folder)
             os.utime(_listing(store, code_hash))  # it was used: it does not expire
         except FileNotFoundError:

@@ -13,7 +13,7 @@ from typing import Dict, Mapping, Sequence
 
 from workbench.learner.platform.chains import leading_out, through_links
 from workbench.learner.platform.errors import Failure, naming
-from workbench.learner.platform.files import make_folders, remove
+from workbench.learner.platform.files import is_put, make_folders, put_folder, remove, remove_put
 
 BROKEN = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
 """What reading a damaged archive raises."""
@@ -27,7 +27,7 @@ def unpack(archive: str, folder: str) -> bool:
     Raises:
         Failure: the archive holds what would land, or lead, outside the folder, or is not an archive.
     """
-    if os.path.isdir(folder):
+    if is_put(folder):
         return False
     parent = os.path.dirname(folder)
     make_folders([parent])
@@ -46,10 +46,12 @@ def unpack(archive: str, folder: str) -> bool:
 
 def put_in_place(temporary: str, folder: str) -> bool:
     """Give a folder its name; False if another launch was quicker."""
+    if os.path.isdir(folder) and not is_put(folder):
+        remove_put(folder)  # what a launch has left that was killed as it did this
     try:
-        os.rename(temporary, folder)
+        put_folder(temporary, folder)
     except OSError:
-        if not os.path.isdir(folder):
+        if not is_put(folder):
             raise
         return False  # another launch was quicker
     return True

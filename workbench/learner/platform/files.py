@@ -153,6 +153,49 @@ def remove(paths: Iterable[str]) -> None:
             os.unlink(path)
 
 
+_MOVING = ".moving"
+"""What follows a folder's name in that of the file that says that not all of the folder is there yet."""
+
+
+def is_put(folder: str) -> bool:
+    """Say whether a folder is there, and whole if it is :func:`put_folder` that has put it there."""
+    return os.path.isdir(folder) and not os.path.lexists(folder + _MOVING)
+
+
+def put_folder(made: str, folder: str) -> None:
+    """Give a whole folder its name: at one blow, or file by file where that would lose them.
+
+    Raises:
+        OSError: another folder has the name, and is not empty.
+    """
+    if not system.loses_moved_folders(os.path.dirname(folder)):
+        os.rename(made, folder)
+        return
+    if os.path.isdir(folder):
+        os.rmdir(folder)
+    os.close(os.open(folder + _MOVING, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    _move_files(made, folder)
+    os.unlink(folder + _MOVING)
+
+
+def remove_put(folder: str) -> None:
+    """Remove a folder that :func:`put_folder` has put there, or was killed at."""
+    remove([folder, folder + _MOVING])
+
+
+def _move_files(source: str, target: str) -> None:
+    os.mkdir(target, stat.S_IMODE(os.stat(source).st_mode))
+    with os.scandir(source) as found:
+        entries = list(found)
+    for entry in entries:
+        to = os.path.join(target, entry.name)
+        if entry.is_dir(follow_symlinks=False):
+            _move_files(entry.path, to)
+        else:
+            os.rename(entry.path, to)
+    os.rmdir(source)
+
+
 def open_to_all(trees: Iterable[str], read_only: Iterable[str], below: Below = MappingProxyType({})) -> None:
     """Let every user change these trees and read these files; links are not followed.
 

@@ -198,6 +198,17 @@ def may_lose_writes(path: str) -> bool:
         return True
 
 
+def loses_moved_folders(path: str) -> bool:
+    """Say whether files cannot be read once a folder above them has another name: on rclone's mount, where uploaded.
+
+    Version 1.75 goes on looking for them where they were, for as long as the mount lasts.
+    """
+    try:
+        return _filesystem_type(path) == b"fuse.rclone"
+    except OSError:
+        return False
+
+
 def _filesystem_type(path: str) -> bytes:
     device = os.stat(path).st_dev
     if not LINUX or os.major(device):  # disks have a number of their own

@@ -78,7 +78,7 @@ class CacheEntry:
             StoreTrouble: there is no room for it, or not everything came.
         """
         if os.path.isdir(self.folder):
-            host_files.remove([self.folder])  # somebody has changed it
+            host_files.remove_put(self.folder)  # somebody has changed it
         target = os.path.join(self.filling, self._container)
         os.makedirs(target, mode=0o755, exist_ok=True)
         _chmod_folders(target, 0o755)  # a try before may have come as far as to close them
@@ -91,7 +91,7 @@ class CacheEntry:
         _chmod_folders(target, _READ_ONLY_FOLDER)
         document = {"files": found[0], "bytes": found[1], "fingerprint": self._listing.fingerprint}
         _write(os.path.join(self.filling, COMPLETE), document)
-        os.rename(self.filling, self.folder)
+        host_files.put_folder(self.filling, self.folder)
         fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     def release(self) -> None:

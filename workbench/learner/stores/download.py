@@ -16,6 +16,7 @@ from functools import partial
 from workbench.learner.journal import output, reasons, state
 from workbench.learner.journal.output import records_header
 from workbench.learner.platform import system
+from workbench.learner.platform.files import put_folder
 from workbench.learner.stores.cache import CacheEntry
 from workbench.learner.stores.config import Stores, remotes_of
 from workbench.learner.stores.errors import TransferError, explain, is_missing, of_system
@@ -291,7 +292,7 @@ class DataDownload:
 def _move(folder: str, target: str) -> None:
     """Move complete data to the path where the job reads it."""
     os.chmod(folder, 0o755)  # a folder that may not be written to cannot be moved
-    os.rename(folder, target)
+    put_folder(folder, target)
     os.chmod(target, 0o555)
 
 
