@@ -153,13 +153,13 @@ def remove(paths: Iterable[str]) -> None:
             os.unlink(path)
 
 
-_MOVING = ".moving"
+MOVING = ".moving"
 """What follows a folder's name in that of the file that says that not all of the folder is there yet."""
 
 
 def is_put(folder: str) -> bool:
     """Say whether a folder is there, and whole if it is :func:`put_folder` that has put it there."""
-    return os.path.isdir(folder) and not os.path.lexists(folder + _MOVING)
+    return os.path.isdir(folder) and not os.path.lexists(folder + MOVING)
 
 
 def put_folder(made: str, folder: str) -> None:
@@ -173,14 +173,14 @@ def put_folder(made: str, folder: str) -> None:
         return
     if os.path.isdir(folder):
         os.rmdir(folder)
-    os.close(os.open(folder + _MOVING, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    os.close(os.open(folder + MOVING, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     _move_files(made, folder)
-    os.unlink(folder + _MOVING)
+    os.unlink(folder + MOVING)
 
 
 def remove_put(folder: str) -> None:
     """Remove a folder that :func:`put_folder` has put there, or was killed at."""
-    remove([folder, folder + _MOVING])
+    remove([folder, folder + MOVING])
 
 
 def _move_files(source: str, target: str) -> None:

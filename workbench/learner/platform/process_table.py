@@ -77,9 +77,8 @@ def environment(pid: int) -> bytes:
     try:
         while True:
             parts.append(os.read(descriptor, _ENVIRONMENT_BYTES))
-            if (
-                len(parts[-1]) < _ENVIRONMENT_BYTES
-            ):  # here that is the end: another read for each process is saved
+            # Here that is the end: another read for each process is saved.
+            if len(parts[-1]) < _ENVIRONMENT_BYTES:
                 break
     except OSError:
         pass

@@ -68,8 +68,8 @@ def members(
         without: processes that do not belong to it, nor do their children by being that.
     """
     barred = set(without)
-    is_marker_all = system.LINUX and not roots and not known[0]
-    if is_marker_all and not process_table.carriers(MARKER, marker, process_table.pids() - barred):
+    known_by_marker = system.LINUX and not roots and not known[0]
+    if known_by_marker and not process_table.carriers(MARKER, marker, process_table.pids() - barred):
         return {}  # as most often: what else is to be known of every process costs as much again
     table = process_table.read()
     seeds = process_table.carriers(MARKER, marker, table) - barred

@@ -143,7 +143,7 @@ def entries(cache: str) -> list[dict[str, Any]]:
     for key in host_files.children(cache):
         for name in host_files.children(os.path.join(cache, key)):
             folder = os.path.join(cache, key, name)
-            if name.endswith(".lock"):
+            if name.endswith((".lock", host_files.MOVING)):
                 continue
             stem = folder[: -len(".filling")] if name.endswith(".filling") else folder
             document = _read(os.path.join(folder, COMPLETE))
