@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.support.fuse import rclone_mount
 from workbench.learner.journal import state
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.journal.state import StateFile
+from workbench.learner.main import EXIT_NO_INPUT, guard
 from workbench.learner.platform import system
 
 
@@ -33,6 +35,49 @@ def test_a_state_says_who_and_where(tmp_path: Path) -> None:
     assert (found["pid"], found["boot_id"]) == (os.getpid(), system.boot_id())
     assert found["start_ticks"] == system.start_ticks(os.getpid())
     assert found["phase"] == "starting"
+
+
+UNREADABLE = "/proc/self/mem"
+"""Can be opened; a read fails with EIO, as of a file that has just replaced another one on rclone's mount."""
+
+
+def test_a_state_that_cannot_be_read_for_a_moment_is_read_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state.json"
+    path.symlink_to(UNREADABLE)
+
+    def become_readable(_: float) -> None:
+        path.unlink()
+        path.write_text('{"phase": "exited"}')
+
+    monkeypatch.setattr(time, "sleep", become_readable)
+    assert state.read(str(tmp_path)) == {}
+
+    assert state.read_patiently(str(tmp_path)) == {"phase": "exited"}
+
+
+def test_a_state_that_is_not_there_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", pytest.fail)
+
+    assert state.read_patiently(str(tmp_path)) == {}
+
+
+def test_an_agent_that_cannot_read_the_state_records_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The one before it may have recorded it: the job would be taken for killed, and begun once more."""
+    folder = tmp_path / "attempt-1" / "learner-1"
+    folder.mkdir(parents=True)
+    (folder / "state.json").symlink_to(UNREADABLE)
+    (folder / "launch.json").write_text("{}")
+    monkeypatch.setattr(state, "READ_SECONDS", 0.0)
+
+    assert guard(str(folder)) == EXIT_NO_INPUT
+
+    assert "cannot be started: [Errno 5]" in capsys.readouterr().err
+    assert (folder / "state.json").is_symlink()
+    assert list(folder.parent.iterdir()) == [folder]
 
 
 def test_a_state_is_never_seen_half_written(tmp_path: Path) -> None:

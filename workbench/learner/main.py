@@ -95,7 +95,7 @@ def guard(folder: str) -> int:
         is_inherited = held.take_inherited_lock()
         if not is_inherited and not held.take_lock():
             return 0
-        found = state.read(held_path)
+        found = state.read_patiently(held_path)
         # Who wrote it hands its lock to us, or it stays: its mount came back just now, and it takes its lock again.
         if not is_inherited and found.get("phase") != "exited" and _stays(found):
             return 0

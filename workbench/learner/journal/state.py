@@ -50,6 +50,11 @@ HOME_SECONDS = 12 * 3600.0
 LOCK_VARIABLE = "FABRIC_AGENT_LOCK"
 """Names the descriptor of a learner's lock that whoever started its agent holds, and the agent has inherited."""
 
+READ_SECONDS = 10.0
+"""How long a state that cannot be read is tried again."""
+
+_READ_PAUSE_SECONDS = 0.05
+
 _LOCK = "agent.lock"
 _LOCK_TRIES = 50
 _LOCK_PAUSE_SECONDS = 0.01
@@ -406,6 +411,30 @@ def _replace_by_spare(path: str, data: bytes, durable: bool) -> bool:
 def read(folder: str) -> dict[str, Any]:
     """Return a learner's state; empty when there is none that can be read."""
     return read_object(os.path.join(folder, "state.json"))
+
+
+def read_patiently(folder: str) -> dict[str, Any]:
+    """Return a learner's state as :func:`read` does, but of a file that cannot be read now only once it can be.
+
+    It is for who acts on what is not in it. On rclone's mount a file that has just replaced another one cannot be read
+    for a moment: it fails (EIO), or is said not to be there.
+
+    Raises:
+        OSError: it cannot be read for ``READ_SECONDS``.
+    """
+    path = os.path.join(folder, "state.json")
+    give_up = system.elapsed_seconds() + READ_SECONDS
+    while True:
+        try:
+            with open(path, "rb") as file:
+                return _object(file.read())
+        except OSError as error:
+            is_there = error.errno == errno.EIO or (error.errno == errno.ENOENT and os.path.lexists(path))
+            if not is_there:
+                return {}
+            if system.elapsed_seconds() > give_up:
+                raise
+        time.sleep(_READ_PAUSE_SECONDS)
 
 
 def unwritten(folder: str) -> str:

@@ -52,7 +52,7 @@ class Orphan:
         self._launch = launch
         folder.keep_lock()
         self.file = state.StateFile.begin(folder, launch)
-        self.file.document.update(state.read(folder.held_path))
+        self.file.document.update(state.read_patiently(folder.held_path))
         self._begin_next_attempt = begin_next_attempt if launch.restarts else None
         self._is_agent_killed = False
         self._end: tuple[dict[str, Any] | None, bool] | None = None

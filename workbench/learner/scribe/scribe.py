@@ -301,7 +301,8 @@ class Scribe:
     # The end
 
     def _guard_died(self) -> None:
-        found = state.read(self._folder.held_path)  # the path may lead nowhere where the home is being moved
+        # The path may lead nowhere where the home is being moved.
+        found = state.read_patiently(self._folder.held_path)
         if self._output_saved and found.get("phase") == "exited":
             state.StateFile(
                 self._folder.held_path, found

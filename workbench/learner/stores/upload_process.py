@@ -136,7 +136,7 @@ def _write_attempt(folder: str, stores: Stores, document: Mapping[str, Any]) -> 
 def retry_upload(folder: str) -> int:
     """Upload what an ended learner could not; print the summary as JSON; return the exit code (0: all stored)."""
     launch = launches.read(folder)
-    file = state.StateFile(folder, state.read(folder))
+    file = state.StateFile(folder, state.read_patiently(folder))
     stores = Stores(launch)
     if stores.results is None:
         sys.stdout.write(json.dumps({"format": 1, "files": 0, "missing_files": 0, "reason": None}) + "\n")
