@@ -136,6 +136,13 @@ def test_what_is_killed_has_ended_only_when_it_is_dead(
         assert process_table.lookup(pid) is None
 
 
+def test_what_is_killed_and_does_not_die_could_not_be_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "PATIENCE_SECONDS", 0.2)
+
+    with dying_slowly(processes.MARKER) as (pid, _):
+        assert processes.end(MARKER, 0.0) == [pid]
+
+
 @contextmanager
 def dying_slowly(variable: str) -> Iterator[tuple[int, Callable[[], None]]]:
     """Give a process that, once it is killed, has no environment any more and is not dead before it is let die.

@@ -54,6 +54,8 @@ READ_SECONDS = 10.0
 """How long a state that cannot be read is tried again."""
 
 _READ_PAUSE_SECONDS = 0.05
+_UNREADABLE = (errno.EIO, errno.ENOENT)
+"""How a read fails of a file on rclone's mount that is being uploaded."""
 
 _LOCK = "agent.lock"
 _LOCK_TRIES = 50
@@ -416,21 +418,18 @@ def read(folder: str) -> dict[str, Any]:
 def read_patiently(folder: str) -> dict[str, Any]:
     """Return a learner's state as :func:`read` does, but of a file that cannot be read now only once it can be.
 
-    It is for who acts on what is not in it. On rclone's mount a file that has just replaced another one cannot be read
-    for a moment: it fails (EIO), or is said not to be there.
+    It is for who acts on what is not in it. On rclone's mount a file that has just replaced another one can be opened,
+    and a read of it fails for up to a second.
 
     Raises:
         OSError: it cannot be read for ``READ_SECONDS``.
     """
-    path = os.path.join(folder, "state.json")
     give_up = system.elapsed_seconds() + READ_SECONDS
     while True:
         try:
-            with open(path, "rb") as file:
-                return _object(file.read())
+            return _object(system.content_of(os.path.join(folder, "state.json")))
         except OSError as error:
-            is_there = error.errno == errno.EIO or (error.errno == errno.ENOENT and os.path.lexists(path))
-            if not is_there:
+            if error.errno not in _UNREADABLE:
                 return {}
             if system.elapsed_seconds() > give_up:
                 raise

@@ -51,7 +51,7 @@ def end(marker: str, grace_seconds: float) -> list[int]:
     while ending.step():
         now = system.elapsed_seconds()
         if now > give_up:
-            return sorted(members(marker, without=(os.getpid(),)))
+            return sorted({*members(marker, without=(os.getpid(),)), *ending.dying()})
         time.sleep(min(max(0.0, ending.due_at - now), 0.02))
     return sorted(ending.out_of_reach)
 
@@ -220,10 +220,10 @@ class Termination:
         found = self._find()
         if not found:
             # The child of a process that forked and ended meanwhile is found the second time.
-            found = self._find() or self._dying()
+            found = self._find() or self.dying()
         return {pid: process for pid, process in found.items() if pid not in self.out_of_reach}
 
-    def _dying(self) -> Members:
+    def dying(self) -> Members:
         """Return what was killed and is not dead: it has its files still, and not the environment that tells it."""
         left = {pid: process_table.lookup(pid) for pid in self._killed} if system.LINUX else {}
         self._killed = {

@@ -357,7 +357,7 @@ def read_bytes(path: str) -> bytes:
     """Return a file's bytes; of one that cannot be read those before, such as when a process ends under our hands."""
     parts: list[bytes] = []
     try:  # noqa: SIM105  # learners do without contextlib
-        parts.extend(_parts_of(path))
+        parts.extend(_parts_of(os.open(path, os.O_RDONLY | os.O_CLOEXEC)))
     except OSError:
         pass  # the list keeps what came before
     return b"".join(parts)
@@ -371,13 +371,13 @@ def content_of(path: str) -> bytes:
             be uploaded as missing, though it opens it).
     """
     try:
-        return b"".join(_parts_of(path))
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return b""
+    return b"".join(_parts_of(descriptor))
 
 
-def _parts_of(path: str) -> Iterator[bytes]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _parts_of(descriptor: int) -> Iterator[bytes]:
     try:
         while part := os.read(descriptor, 65536):
             yield part
