@@ -578,6 +578,31 @@ state.StateFile.write = moved_first
 """Has the home moved in the instant before an agent records the end of its learner."""
 
 
+WATCHES_LATE = """
+import os
+from workbench.learner.platform import folder_signal
+open_signalling = folder_signal.open_signalling
+def late(path):
+    if not os.path.exists({STAY} + "/held"):
+        os.mkdir({STAY} + "/held")
+        open({STAY} + "/release").close()
+    return open_signalling(path)
+folder_signal.open_signalling = late
+"""
+"""Lines of Python that hold a guard just before it watches its folder for the first time."""
+
+
+def copy_takes_the_place(one: Learner) -> Path:
+    """Put a copy of a learner's attempt into the place of it, with the same work folder; return where it was moved."""
+    attempt = one.folder.parent
+    shutil.copytree(attempt, attempt.with_name("copy"), symlinks=True)
+    old = attempt.rename(attempt.with_name("old"))
+    attempt.with_name("copy").rename(attempt)
+    one.work.rmdir()
+    one.work.symlink_to(old / one.work.name)
+    return old
+
+
 @pytest.mark.parametrize("is_old_removed", [False, True])
 def test_it_goes_on_in_a_copy_of_its_home_that_takes_the_homes_place(
     learner: Make, is_old_removed: bool
@@ -589,11 +614,7 @@ def test_it_goes_on_in_a_copy_of_its_home_that_takes_the_homes_place(
     until(lambda: (one.folder / "stop.json.spare").exists(), "its folder to be watched")
     attempt = one.folder.parent
     scribe = one.scribe()
-    shutil.copytree(attempt, attempt.with_name("copy"), symlinks=True)
-    old = attempt.rename(attempt.with_name("old"))
-    attempt.with_name("copy").rename(attempt)
-    one.work.rmdir()
-    one.work.symlink_to(old / one.work.name)
+    old = copy_takes_the_place(one)
     if is_old_removed:
         remove_folder(old / one.folder.name)
         # What it prints until then is in the former home.
@@ -608,6 +629,24 @@ def test_it_goes_on_in_a_copy_of_its_home_that_takes_the_homes_place(
         assert one.output() == b"begun\nover\n"
     assert state.read_decision(str(attempt))["exit_code"] == 3
     assert not (old / "decision.json").exists()
+
+
+def test_it_goes_on_in_a_copy_that_took_its_homes_place_before_it_watched(learner: Make, stay: Path) -> None:
+    one = learner(NAP + 'echo begun; until [ -e "$WORK/go" ]; do nap 0.01; done; exit 3')
+    os.mkfifo(stay / "release")
+    process = one.start_with(WATCHES_LATE.replace("{STAY}", repr(str(stay))))
+    one.until_printed(b"begun\n")
+    until((stay / "held").exists, "it to be about to watch its folder")
+    scribe = one.scribe()
+    old = copy_takes_the_place(one)
+    remove_folder(old / one.folder.name)
+
+    (stay / "release").write_bytes(b"")
+
+    until(lambda: one.scribe() not in (0, scribe), "its agent to go on in the copy")
+    (old / one.work.name / "go").touch()
+    assert ended(process) == 0
+    assert one.state()["exit_code"] == 3
 
 
 def test_a_scribe_without_its_guard_records_the_end_in_a_copy_of_the_home(learner: Make) -> None:

@@ -100,6 +100,9 @@ class Requests:
             self._is_away = state.is_away(self._folder.path)
             if not self._is_away:
                 self._watch()
+                # What changed just before was not signalled: it is looked for once more, in the next turn.
+                self._check_at = now
+                return True
         self._check_at = now + self._pause_seconds()
         return True
 
