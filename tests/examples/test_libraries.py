@@ -30,7 +30,7 @@ pytestmark = [
 
 
 RECORDED = pytest.mark.soak(
-    "another library; the gate trains with two, and reads this one's output and files recorded"
+    "another library; the gate trains with scikit-learn and PyTorch, and reads this one's output and files recorded"
 )
 
 
@@ -87,6 +87,7 @@ def train(fabric: Callable[..., str]) -> Train:
     return run
 
 
+@RECORDED
 def test_hugging_face_trainer(train: Train) -> None:
     job = train("huggingface")
 
