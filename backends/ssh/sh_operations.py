@@ -17,6 +17,9 @@ from workbench.learner.host.machine import LEASES, passes
 from workbench.learner.host.merge import LARGE, SMALL
 
 POLL_SECONDS: Final = 0.25
+KILLED_SECONDS: Final = 5.0
+"""How long processes have to die that are killed."""
+DYING_SECONDS: Final = 0.05
 WHOLE_BYTES: Final = 4 << 20
 _IDENTITY: Final = (
     "cat /etc/machine-id 2>/dev/null || hostname; cat /proc/sys/kernel/random/boot_id; hostname; id -un; uname -s; "
@@ -57,6 +60,14 @@ true
 """
 """Prints pid and entry of each process that has a variable. Three programs look at all, and some more at each that they
 name: what stands in a process's variables may look like the name of another one."""
+_ALIVE: Final = r"""
+for p in PIDS; do
+  s=$(cat /proc/$p/stat 2>/dev/null)
+  case ${s##*) } in [ZX]*|'') ;; *) echo $p ;; esac
+done
+true
+"""
+"""Prints those of some processes that are not dead; a zombie is."""
 
 _MERGE: Final = f"""\
 set -e
@@ -370,8 +381,7 @@ class ShellOperations:
             until = time.monotonic() + grace_seconds
             while marker in self.markers() and time.monotonic() < until:
                 time.sleep(POLL_SECONDS)
-        self._kill("FABRIC_LEARNER", marker)
-        return self.markers().get(marker, [])
+        return self._kill("FABRIC_LEARNER", marker)
 
     def rouse_agents(self, marker: str, folder: str) -> None:
         """Let the agents of a learner go on that a signal has stopped; kill those that leave a kill undone for long."""
@@ -441,12 +451,24 @@ class ShellOperations:
     def _known_boot_id(self) -> str:
         return self._boot_id or str(self.identity()["boot_id"])
 
-    def _kill(self, variable: str, marker: str) -> None:
-        for _ in range(100):
+    def _kill(self, variable: str, marker: str) -> list[int]:
+        """Kill processes until none of them is left; return those that have not died in the time for that.
+
+        A process that is killed gives up its environment, by which it is known, before its files and locks.
+        """
+        killed: set[int] = set()
+        until = time.monotonic() + KILLED_SECONDS
+        while True:
             pids = self.markers(variable).get(marker, [])
-            if not pids:
-                return
-            self._client.sh(f"kill -9 {' '.join(map(str, pids))}")
+            dying = self._client.lines(_ALIVE.replace("PIDS", " ".join(map(str, killed)))) if killed else []
+            left = sorted({*pids, *map(int, dying)})
+            if not left or time.monotonic() >= until:
+                return left
+            if killed.issuperset(pids):
+                time.sleep(DYING_SECONDS)
+            if pids:
+                self._client.sh(f"kill -9 {' '.join(map(str, pids))}")
+                killed.update(pids)
 
     def _those(self, paths: Sequence[str], test: str) -> list[str]:
         if not paths:

@@ -19,11 +19,13 @@ from typing import Any, BinaryIO, Final, cast
 
 import pytest
 
+from backends.ssh import sh_operations
 from backends.ssh.sh_client import Piece, ShellClient
 from backends.ssh.sh_control import KEPT, ControlShells
 from backends.ssh.sh_host import ShellHost
 from backends.ssh.sh_operations import ShellOperations
 from tests.backends.test_priorities import LINK
+from tests.learner.test_processes import MARKER, dying_slowly
 from tests.support.disks import FILES, fill_files, small_disk
 from tests.support.waiting import patience, until
 from workbench.errors import BackendError, BackendUnreachable, CannotWrite
@@ -205,6 +207,51 @@ def test_a_process_is_found_by_its_own_variable_whatever_stands_in_those_of_anot
 
 FLOOD_BYTES: Final = 6_000_000
 """What takes 12 s over the slow link."""
+
+
+def kill_agents(operations: ShellOperations, marker: str) -> None:
+    operations.call("kill_agents", {"marker": marker})
+
+
+@pytest.mark.parametrize(
+    ("variable", "end"),
+    [
+        pytest.param("FABRIC_LEARNER", lambda there, marker: there.end_marked(marker, 0.0), id="processes"),
+        pytest.param("FABRIC_GUARD", kill_agents, id="agents"),
+    ],
+)
+def test_what_is_killed_has_ended_only_when_it_is_dead(
+    variable: str,
+    end: Callable[[ShellOperations, str], object],
+    shell: ShellClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    operations = ShellOperations(shell)
+    with dying_slowly(variable) as (pid, let_die):
+        seen = 0
+        lines = shell.lines
+
+        def look(script: str) -> list[str]:
+            nonlocal seen
+            seen += not process_table.environment(pid).strip(b"\0")
+            if seen == 10:
+                let_die()
+            return lines(script)
+
+        monkeypatch.setattr(shell, "lines", look)
+
+        end(operations, MARKER)
+
+        assert process_table.lookup(pid) is None
+
+
+def test_what_is_killed_and_does_not_die_could_not_be_ended(
+    shell: ShellClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sh_operations, "KILLED_SECONDS", 0.2)
+
+    with dying_slowly("FABRIC_LEARNER") as (pid, _):
+        assert ShellOperations(shell).end_marked(MARKER, 0.0) == [pid]
 
 
 @pytest.fixture
