@@ -30,7 +30,7 @@ pytestmark = [
 
 
 RECORDED = pytest.mark.soak(
-    "another library; the gate trains with scikit-learn and PyTorch, and reads this one's output and files recorded"
+    "another library; the gate trains with scikit-learn, and PyTorch's Trial classes, and reads its files recorded"
 )
 
 
@@ -229,6 +229,7 @@ def test_torch_starts_a_process_for_each_slot_of_an_experiment(
     assert saved["step"] == 1
 
 
+@TORCH
 @pytest.mark.skipif(
     not DETERMINED_FILES, reason="FABRIC_DETERMINED_FILES names no folder of Determined's files"
 )
@@ -239,9 +240,6 @@ def test_torch_starts_a_process_for_each_slot_of_an_experiment(
         pytest.param(
             ("--", "python", "-m", "torch.distributed.run", "--nproc_per_node=2", "3_torch_distributed.py"),
             id="by a command",
-            marks=pytest.mark.soak(
-                "the same script by the launcher that its file names, which the gate runs"
-            ),
         ),
     ],
 )
