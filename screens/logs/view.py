@@ -229,10 +229,12 @@ class LogView(CachedStyle, ScrollView, JobTab, can_focus=True):
             self._kept_position = document.position(cursor)
 
     def stop_following(self) -> None:
-        """Stay where the reader is."""
+        """Stay where the reader is: at the end, which may have moved since the last message about new rows."""
         if self.state.follow:
             self.state.follow = False
             self.state.known_rows = self._lines.count
+            if not self.fabric.reader.paused:
+                self.state.cursor = max(0, self._lines.count - 1)
 
     def on_mouse_scroll_up(self) -> None:
         """Stop following when the reader scrolls up."""

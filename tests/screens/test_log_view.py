@@ -8,6 +8,7 @@ import pytest
 from textual.events import MouseScrollUp
 from textual.widgets import Input
 
+from screens.logs.feed import Feed
 from screens.logs.view import LogView
 from tests.screens import seeding
 from tests.screens.logs import job as job
@@ -357,6 +358,20 @@ async def test_a_wrong_expression_that_is_mended_has_no_complaint_beside_it(
         await shown.type("/")
         await shown.press("enter")
         await shown.until_shown("needle 1", found)
+
+
+@journey
+async def test_a_step_up_goes_from_the_last_line_that_is_there(
+    home: Home, job: JobRow, output: seeding.JournalWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output.write(numbered(1, 3))
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "follow", "3 lines")
+        monkeypatch.setattr(Feed, "_tell", lambda self, force: None)
+        output.write(numbered(4, 9))
+        await shown.until(lambda: log(shown).document.count == 9)  # type: ignore[union-attr]
+        await shown.press("k")
+        await shown.until_shown("8/9")
 
 
 @journey
