@@ -19,7 +19,8 @@ from workbench.learner.host.merge import LARGE, SMALL
 POLL_SECONDS: Final = 0.25
 KILLED_SECONDS: Final = 5.0
 """How long processes have to die that are killed."""
-DYING_SECONDS: Final = 0.05
+KILLED_POLL_SECONDS: Final = 0.05
+"""How often they are looked at."""
 WHOLE_BYTES: Final = 4 << 20
 _IDENTITY: Final = (
     "cat /etc/machine-id 2>/dev/null || hostname; cat /proc/sys/kernel/random/boot_id; hostname; id -un; uname -s; "
@@ -465,7 +466,7 @@ class ShellOperations:
             if not left or time.monotonic() >= until:
                 return left
             if killed.issuperset(pids):
-                time.sleep(DYING_SECONDS)
+                time.sleep(KILLED_POLL_SECONDS)
             if pids:
                 self._client.sh(f"kill -9 {' '.join(map(str, pids))}")
                 killed.update(pids)

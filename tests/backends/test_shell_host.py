@@ -25,14 +25,15 @@ from backends.ssh.sh_control import KEPT, ControlShells
 from backends.ssh.sh_host import ShellHost
 from backends.ssh.sh_operations import ShellOperations
 from tests.backends.test_priorities import LINK
-from tests.learner.test_processes import MARKER, dying_slowly
 from tests.support.disks import FILES, fill_files, small_disk
+from tests.support.processes import dying_slowly
 from tests.support.waiting import patience, until
 from workbench.errors import BackendError, BackendUnreachable, CannotWrite
 from workbench.learner.journal.state import keep_spares, read_stop
 from workbench.learner.platform import process_table
 
 FOLDER = "/place/learner"
+MARKER = f"test-shell-host/{os.getpid()}/1/1"
 BOOT = "boot"
 
 
@@ -227,7 +228,7 @@ def test_what_is_killed_has_ended_only_when_it_is_dead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     operations = ShellOperations(shell)
-    with dying_slowly(variable) as (pid, let_die):
+    with dying_slowly(variable, MARKER) as (pid, let_die):
         seen = 0
         lines = shell.lines
 
@@ -250,7 +251,7 @@ def test_what_is_killed_and_does_not_die_could_not_be_ended(
 ) -> None:
     monkeypatch.setattr(sh_operations, "KILLED_SECONDS", 0.2)
 
-    with dying_slowly("FABRIC_LEARNER") as (pid, _):
+    with dying_slowly("FABRIC_LEARNER", MARKER) as (pid, _):
         assert ShellOperations(shell).end_marked(MARKER, 0.0) == [pid]
 
 

@@ -1,24 +1,19 @@
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from tests.support.processes import dying_slowly
 from tests.support.waiting import until
 from workbench.learner.platform import process_table, processes, system
 from workbench.learner.platform.run import kill_agents
-
-PTRACE_SEIZE = 0x4206
-WAIT_ALL = 0x40000000
-"""``__WALL``: for any child, also one that is ours only because we trace it."""
 
 MARKER = f"test-processes/{os.getpid()}/1/1"
 
@@ -118,7 +113,7 @@ def test_double_forked_children_and_those_that_keep_forking_are_ended() -> None:
 def test_what_is_killed_has_ended_only_when_it_is_dead(
     variable: str, end: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with dying_slowly(variable) as (pid, let_die):
+    with dying_slowly(variable, MARKER) as (pid, let_die):
         seen = 0
         pids = process_table.pids
 
@@ -139,42 +134,8 @@ def test_what_is_killed_has_ended_only_when_it_is_dead(
 def test_what_is_killed_and_does_not_die_could_not_be_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "PATIENCE_SECONDS", 0.2)
 
-    with dying_slowly(processes.MARKER) as (pid, _):
+    with dying_slowly(processes.MARKER, MARKER) as (pid, _):
         assert processes.end(MARKER, 0.0) == [pid]
-
-
-@contextmanager
-def dying_slowly(variable: str) -> Iterator[tuple[int, Callable[[], None]]]:
-    """Give a process that, once it is killed, has no environment any more and is not dead before it is let die.
-
-    The first process of a namespace waits for all others, one of which we do not bury.
-    """
-    if subprocess.run(["unshare", "-Urpf", "true"], check=False, capture_output=True).returncode:
-        pytest.skip("no namespace can be made here")
-    argv = ["unshare", "-Urpf", "sh", "-c", "sleep 100 & wait"]
-    one = subprocess.Popen(argv, env={**os.environ, variable: MARKER}, start_new_session=True)
-    first = child_of(one.pid)
-    sleeper = child_of(first)
-    traced = ctypes.CDLL(None, use_errno=True).ptrace(PTRACE_SEIZE, sleeper, None, None)
-    assert traced == 0, os.strerror(ctypes.get_errno())
-    unburied = [sleeper]
-
-    def bury() -> None:
-        while unburied:
-            os.waitpid(unburied.pop(), WAIT_ALL)
-
-    try:
-        yield first, bury
-    finally:
-        for pid in (one.pid, first, sleeper):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        bury()
-        one.wait()
-
-
-def child_of(pid: int) -> int:
-    return until(lambda: process_table.children(pid) or [])[0]
 
 
 def test_a_process_between_fork_and_exec_is_known_by_pid_and_start() -> None:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
+import subprocess
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import psutil
+import pytest
 
 from tests.support.waiting import until
+from workbench.learner.platform import process_table
 from workbench.learner.platform.system import read_bytes
 from workbench.paths import Home
 
+PTRACE_SEIZE = 0x4206
+WAIT_ALL = 0x40000000
+"""``__WALL``: for any child, also one that is ours only because we trace it."""
 KTHREADD = 2
 """The process of Linux whose children are the kernel's threads."""
 
@@ -65,3 +73,37 @@ def processes_that_name(text: str) -> list[psutil.Process]:
             if pid not in ours and (process := psutil.Process(pid)).status() != psutil.STATUS_ZOMBIE:
                 processes.append(process)
     return processes
+
+
+@contextlib.contextmanager
+def dying_slowly(variable: str, marker: str) -> Iterator[tuple[int, Callable[[], None]]]:
+    """Give a process with a marker in a variable that, once killed, has no environment and is not dead until let die.
+
+    The first process of a namespace waits for all others, one of which we do not bury.
+    """
+    if subprocess.run(["unshare", "-Urpf", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no namespace can be made here")
+    argv = ["unshare", "-Urpf", "sh", "-c", "sleep 100 & wait"]
+    one = subprocess.Popen(argv, env={**os.environ, variable: marker}, start_new_session=True)
+    first = child_of(one.pid)
+    sleeper = child_of(first)
+    traced = ctypes.CDLL(None, use_errno=True).ptrace(PTRACE_SEIZE, sleeper, None, None)
+    assert traced == 0, os.strerror(ctypes.get_errno())
+    unburied = [sleeper]
+
+    def bury() -> None:
+        while unburied:
+            os.waitpid(unburied.pop(), WAIT_ALL)
+
+    try:
+        yield first, bury
+    finally:
+        for pid in (one.pid, first, sleeper):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        bury()
+        one.wait()
+
+
+def child_of(pid: int) -> int:
+    return until(lambda: process_table.children(pid) or [])[0]
