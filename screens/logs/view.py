@@ -228,13 +228,19 @@ class LogView(CachedStyle, ScrollView, JobTab, can_focus=True):
         if document is not None and cursor < document.count:
             self._kept_position = document.position(cursor)
 
+    @property
+    def _row(self) -> int:
+        """The row that keys are about: where the end is followed the last one, also of rows not yet reported."""
+        if self.state.follow and not self.fabric.reader.paused:
+            return max(0, self._lines.count - 1)
+        return self.state.cursor
+
     def stop_following(self) -> None:
-        """Stay where the reader is: at the end, which may have moved since the last message about new rows."""
+        """Stay where the reader is."""
         if self.state.follow:
+            self.state.cursor = self._row
             self.state.follow = False
             self.state.known_rows = self._lines.count
-            if not self.fabric.reader.paused:
-                self.state.cursor = max(0, self._lines.count - 1)
 
     def on_mouse_scroll_up(self) -> None:
         """Stop following when the reader scrolls up."""
@@ -444,14 +450,14 @@ class LogView(CachedStyle, ScrollView, JobTab, can_focus=True):
 
     def action_log_mark(self) -> None:
         """Mark a row, or take its mark away."""
-        self.state.marks.symmetric_difference_update({self.state.cursor})
+        self.state.marks.symmetric_difference_update({self._row})
         self.redraw()
 
     def action_log_detail(self) -> None:
         """Show the whole line, or the whole traceback that it belongs to."""
         document = self.document
         if document is not None and document.count:
-            row = min(self.state.cursor, document.count - 1)
+            row = min(self._row, document.count - 1)
             self.fabric.background.run(lambda: detail(document, row), self.fabric.show_text)
 
     def action_log_select(self) -> None:
@@ -466,7 +472,7 @@ class LogView(CachedStyle, ScrollView, JobTab, can_focus=True):
         state, document = self.state, self.document
         if document is None or not document.count:
             return
-        rows = state.selection or range(min(state.cursor, document.count - 1), document.count)[:1]
+        rows = state.selection or range(min(self._row, document.count - 1), document.count)[:1]
         if state.selected_from is None:
             row = rows[0]
             self.fabric.background.run(lambda: [detail(document, row)[1].plain], self._copied)

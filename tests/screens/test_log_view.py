@@ -360,9 +360,15 @@ async def test_a_wrong_expression_that_is_mended_has_no_complaint_beside_it(
         await shown.until_shown("needle 1", found)
 
 
+@pytest.mark.parametrize(("key", "found"), [("k", "8/9"), ("enter", "line 9 of learner 1")])
 @journey
-async def test_a_step_up_goes_from_the_last_line_that_is_there(
-    home: Home, job: JobRow, output: seeding.JournalWriter, monkeypatch: pytest.MonkeyPatch
+async def test_a_key_is_about_the_last_line_that_is_there_while_the_end_is_followed(
+    home: Home,
+    job: JobRow,
+    output: seeding.JournalWriter,
+    key: str,
+    found: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     output.write(numbered(1, 3))
     async with opened(home, job=job.id) as shown:
@@ -370,8 +376,8 @@ async def test_a_step_up_goes_from_the_last_line_that_is_there(
         monkeypatch.setattr(Feed, "_tell", lambda self, force: None)
         output.write(numbered(4, 9))
         await shown.until(lambda: log(shown).document.count == 9)  # type: ignore[union-attr]
-        await shown.press("k")
-        await shown.until_shown("8/9")
+        await shown.press(key)
+        await shown.until_shown(found)
 
 
 @journey
