@@ -458,17 +458,19 @@ class ShellOperations:
         A process that is killed gives up its environment, by which it is known, before its files and locks.
         """
         killed: set[int] = set()
-        until = time.monotonic() + KILLED_SECONDS
+        give_up = 0.0
         while True:
             pids = self.markers(variable).get(marker, [])
             dying = self._client.lines(_ALIVE.replace("PIDS", " ".join(map(str, killed)))) if killed else []
             left = sorted({*pids, *map(int, dying)})
-            if not left or time.monotonic() >= until:
+            if not left or (killed and time.monotonic() >= give_up):
                 return left
             if killed.issuperset(pids):
                 time.sleep(KILLED_POLL_SECONDS)
             if pids:
                 self._client.sh(f"kill -9 {' '.join(map(str, pids))}")
+                # From the first signal on: to find them may take long where the link is slow.
+                give_up = give_up or time.monotonic() + KILLED_SECONDS
                 killed.update(pids)
 
     def _those(self, paths: Sequence[str], test: str) -> list[str]:
