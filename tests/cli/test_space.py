@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from tests.cli.jobs import add_job
 from tests.cli.journals import folder_of, write_output
 from tests.support.command import Fabric
+from tests.support.engine import engine_that_answers
 from workbench.job import State
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -39,6 +42,13 @@ def rows(home: Home) -> dict[str, JobRow]:
                 store.execute("UPDATE jobs SET ended_us = ended_us - ? WHERE id = ?", (40 * DAY_US, row.id))
             made[name] = row
     return made
+
+
+@pytest.fixture
+def ended_job(home: Home) -> None:
+    """A home with one job, which has ended."""
+    with Store.open(home) as store:
+        add_job(store, "ended", State.COMPLETED)
 
 
 def names(fabric: Fabric) -> set[str]:
@@ -129,6 +139,54 @@ def test_caches_that_no_job_uses_go(fabric: Fabric, home: Home) -> None:
     assert not stale.exists()
     assert len(list(home.code.glob("*.tar.gz"))) == 1
     assert names(fabric) == {"true"}
+
+
+HEAD = b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n"
+IN_USE = (
+    b'HTTP/1.0 409 Conflict\r\nContent-Type: application/json\r\n\r\n{"message": "a container is using it"}'
+)
+IMAGES = b'[{"RepoTags": ["fabric-build:1"], "Size": 10}]'
+ENDED = b'[{"State": "removing", "Labels": {"fabric.home": "one"}}]'
+OF_SOMEBODY = b'[{"State": "exited", "Labels": {}}]'
+
+
+def engine_with_image(removals: list[bytes], containers: bytes) -> AbstractContextManager[str]:
+    """Serve an engine with one image that was built of a job's code, and containers that use it."""
+    return engine_that_answers(
+        HEAD + b'{"ApiVersion": "1.44", "MinAPIVersion": "1.24"}',
+        {
+            b"images/json": HEAD + IMAGES,
+            b"containers/json": HEAD + containers,
+            b"DELETE": removals,
+            b"_ping": b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nOK",
+        },
+    )
+
+
+@pytest.mark.usefixtures("ended_job")
+def test_an_image_whose_last_container_is_being_removed_goes_once_it_is(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engine_with_image([IN_USE, IN_USE, HEAD + b"[]"], ENDED) as path:
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
+        removed = fabric.json("prune", "--caches", "--yes", "--json")
+
+    assert [each["name"] for each in removed["caches"] if each["kind"] == "image"] == ["fabric-build:1"]
+
+
+@pytest.mark.usefixtures("ended_job")
+def test_an_image_that_somebody_uses_stays_and_is_not_counted_as_removed(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engine_with_image([IN_USE], OF_SOMEBODY) as path:
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
+        as_text = fabric("prune", "--caches", "--yes", expect=75)
+        as_json = fabric("prune", "--caches", "--yes", "--json", expect=75)
+
+    assert "the image fabric-build:1 stays: a container is using it" in as_text.stderr
+    assert as_text.stderr.endswith("nothing was removed\n")
+    document = json.loads(as_json.stdout)
+    assert (document["caches"], document["freed_bytes"]) == ([], 0)
 
 
 def test_files_with_several_names_count_once(tmp_path: Path) -> None:

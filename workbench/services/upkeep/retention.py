@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import CannotWrite, FabricError, UsageError
+from workbench.errors import BackendError, CannotWrite, FabricError, TryAgain
 from workbench.formats import MICROSECONDS
 from workbench.job import State
 from workbench.services.transfer.events import Report, ignore
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from workbench.store.db.rows import JobRow
 
 ENGINE_SECONDS = 5.0
+RELEASE_SECONDS = 5.0
+"""How long an image's removal waits for that of its ended containers, which takes longer the busier the engine is."""
+RELEASE_POLL_SECONDS = 0.05
 KEEP_TAG = "keep"
 """A job with this tag is never pruned."""
 
@@ -66,6 +71,14 @@ class RemovalPlan:
 
     def __bool__(self) -> bool:
         return bool(self.jobs or self.caches)
+
+    def without(self, names: Collection[str]) -> RemovalPlan:
+        """Return the plan without the jobs of these ids and the parts of caches of these names."""
+        return replace(
+            self,
+            jobs=tuple(use for use in self.jobs if use.row.id not in names),
+            caches=tuple(each for each in self.caches if each.name not in names),
+        )
 
     def freed_of(self, use: DiskUse) -> int:
         """Return how many bytes the removal of one job frees."""
@@ -336,12 +349,44 @@ def _images() -> Iterator[UnusedCache]:
 
 
 def _remove_image(path: str, name: str) -> None:
+    """Remove an image; one whose last container the engine is still removing goes once that is done.
+
+    Raises:
+        TryAgain: a container uses it.
+        BackendError: the engine does not answer, or refuses it for another reason.
+    """
+    from workbench.learner.guard.container_creation import CONFLICT
     from workbench.learner.platform.engine_client import EngineRefused, ask
 
+    deadline = time.monotonic() + RELEASE_SECONDS
+    while True:
+        try:
+            ask(path, "DELETE", f"images/{_quoted(name)}", timeout_seconds=60.0)
+            return
+        except OSError as error:
+            raise BackendError(f"the image {name} stays: {error}") from None
+        except EngineRefused as error:
+            if error.status != CONFLICT:
+                raise BackendError(f"the image {name} stays: {error}") from None
+            if time.monotonic() >= deadline or not _is_being_released(path, name):
+                raise TryAgain(f"the image {name} stays: {error}") from None
+        time.sleep(RELEASE_POLL_SECONDS)
+
+
+def _is_being_released(path: str, name: str) -> bool:
+    """Return whether all containers that use an image are of jobs that have ended; the engine removes those."""
+    from workbench.learner.guard.container_creation import LABEL_HOME
+    from workbench.learner.platform.engine_client import EngineRefused, ask
+
+    filters = _quoted(json.dumps({"ancestor": [name]}))
     try:
-        ask(path, "DELETE", f"images/{_quoted(name)}", timeout_seconds=60.0)
-    except (OSError, EngineRefused) as error:
-        raise UsageError(f"the image {name} stays: {error}") from None
+        using = ask(path, "GET", f"containers/json?all=1&filters={filters}", timeout_seconds=ENGINE_SECONDS)
+    except (OSError, EngineRefused):
+        return False
+    return all(
+        LABEL_HOME in (one.get("Labels") or {}) and one.get("State") in ("exited", "removing", "dead")
+        for one in using or ()
+    )
 
 
 def _quoted(text: str) -> str:

@@ -13,6 +13,7 @@ from workbench.terminal.console import confirm, narrate, width
 
 if TYPE_CHECKING:
     from workbench.documents.files import PruningDocument
+    from workbench.errors import FabricError
     from workbench.services.upkeep.retention import RemovalPlan, RetentionRule
     from workbench.store.db.database import Store
 
@@ -89,12 +90,13 @@ def prune(
         if not confirm(f"Remove {_sum(plan)}?", yes=yes):
             narrate("nothing was removed")
             return 0
-        _remove(store, plan)
+        errors = _remove(store, plan)
+        done = plan.without(errors)
         if json:
-            _print_document(plan, removed=True)
+            _print_document(done, removed=True)
         else:
-            narrate(f"removed {_sum(plan)}")
-    return 0
+            narrate(f"removed {_sum(done)}" if done else "nothing was removed")
+    return next((error.exit_code for error in errors.values()), 0)
 
 
 def _check(rule: RetentionRule, *, caches: bool, backend: str) -> None:
@@ -149,13 +151,17 @@ def _sum(plan: RemovalPlan) -> str:
     return f"{', '.join(parts)}: {size(plan.freed_bytes)}"
 
 
-def _remove(store: Store, plan: RemovalPlan) -> None:
+def _remove(store: Store, plan: RemovalPlan) -> dict[str, FabricError]:
+    """Remove what a plan names; return what stays, by its name, with the reason, which is printed, too."""
     from workbench.services.upkeep.retention import remove
     from workbench.terminal.errors import warn
 
+    errors: dict[str, FabricError] = {}
     for removed in remove(store, plan, origin=ORIGIN):
         if removed.error:
+            errors[removed.name] = removed.error
             warn(str(removed.error))
+    return errors
 
 
 def _print_document(plan: RemovalPlan, *, removed: bool) -> None:
