@@ -212,6 +212,20 @@ def test_starting_a_guard_imports_little() -> None:
     assert heavy & set(ran.stdout.decode().split()) == set()
 
 
+def test_the_sidecar_of_a_pod_imports_nothing_of_what_answers_readers() -> None:
+    """It is compiled in each pod before the learner may start, with as little of a processor as a side-car has."""
+    code = (
+        f"import sys; sys.path.insert(0, {agent()[: -len('.pyz')]!r})\n"
+        "import workbench.learner.main, workbench.learner.pod.sidecar, workbench.learner.pod.init_container\n"
+        "print(' '.join(sorted(sys.modules)))\n"
+    )
+
+    ran = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, check=True)
+
+    of_readers = {f"workbench.learner.{name}" for name in ("host.server", "host.operations", "pod.log_dump")}
+    assert of_readers & set(ran.stdout.decode().split()) == set()
+
+
 def test_threads_that_make_it_at_once_unpack_all_of_it(tmp_path: Path) -> None:
     gate = threading.Barrier(8)
 

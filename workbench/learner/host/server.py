@@ -32,16 +32,26 @@ Answer = Tuple[
 ]  # JSON, and the bytes that go before it, in pieces where they are large
 
 
-def serve(stdin: BinaryIO, stdout: BinaryIO) -> int:
-    """Answer the calls on stdin until it ends; return the exit code of ``python agent.pyz host``."""
-    return FrameServer(stdin, stdout).run()
+NoteOffsets = Callable[[Dict[str, int]], None]
+
+
+def serve(stdin: BinaryIO, stdout: BinaryIO, note_offsets: Optional[NoteOffsets] = None) -> int:
+    """Answer the calls on stdin until it ends; return the exit code of ``python agent.pyz host``.
+
+    Args:
+        stdin: where the calls come from.
+        stdout: where the answers go.
+        note_offsets: takes, of each learner, from which offset of each file a reader goes on: what it has on its disk.
+    """
+    return FrameServer(stdin, stdout, note_offsets).run()
 
 
 class FrameServer:
     """Serves one connection. Its locks are released when it ends, except by processes that inherited them."""
 
-    def __init__(self, stdin: BinaryIO, stdout: BinaryIO) -> None:
+    def __init__(self, stdin: BinaryIO, stdout: BinaryIO, note_offsets: Optional[NoteOffsets] = None) -> None:
         self._channel = frames.Channel(stdin, stdout)
+        self._note_offsets = note_offsets
         self._operations = HostOperations()
         self._agent_forks = AgentForks()
         self._calls: Dict[int, _Call] = {}
@@ -197,6 +207,9 @@ class FrameServer:
 
     def _follow(self, call: _Call) -> Answer:
         arguments = dict(call.arguments)
+        if self._note_offsets is not None:
+            for offsets in arguments["known"].values():
+                self._note_offsets(offsets)
         follower = self._operations.followers.of(arguments.pop("asker"))
         news = follower.follow(**arguments, budget_bytes=self._budget_bytes)
         self._channel.send_json(call.number, frames.HELLO, journals.sizes_of(news))

@@ -28,9 +28,10 @@ def main(arguments: list[str]) -> int:
 
         return serve()
     if role == "host":
-        from workbench.learner.pod import host
+        from workbench.learner.host.server import serve as serve_frames
+        from workbench.learner.pod.reader import write_read_offsets
 
-        return host.serve(sys.stdin.buffer, sys.stdout.buffer)
+        return serve_frames(sys.stdin.buffer, sys.stdout.buffer, write_read_offsets)
     if role == "exec" and rest:
         return execute(rest)
     sys.stderr.write("usage: agent pod prepare | learner | journal | host | exec ARGV...\n")

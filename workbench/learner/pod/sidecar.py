@@ -13,12 +13,12 @@ import time
 
 from workbench.learner.journal import state
 from workbench.learner.platform.watch import Watcher
-from workbench.learner.pod import config, host, peers
-from workbench.learner.pod.log_dump import JournalDump
+from workbench.learner.pod import config, peers, reader
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
     from workbench.learner.pod.config import PodConfig
+    from workbench.learner.pod.log_dump import JournalDump
     from workbench.learner.stores.upload_process import UploadWorker
 
 READER_SECONDS = 1.5
@@ -128,6 +128,8 @@ class SideCar:
 
         A reader that is there has a moment; only where not all can be printed the pod is held.
         """
+        from workbench.learner.pod.log_dump import JournalDump  # the learner waits for what is imported first
+
         limit = int(self._pod.number("rest_bytes"))
         begun = time.monotonic()
         hold_until = begun + self._pod.number("hold_seconds")
@@ -135,13 +137,13 @@ class SideCar:
         fits = False
         known = -1
         while True:
-            dump = JournalDump(self._pod.folder, host.read_offsets())
+            dump = JournalDump(self._pod.folder, reader.read_offsets())
             done = not dump.count and dump.state_known
             if dump.count != known:
                 known = dump.count
                 fits = known < limit // 2 or dump.lines(limit)[1]
             now = time.monotonic()
-            waits = host.reader_is_alive() and not done and now < begun + READER_SECONDS
+            waits = reader.is_alive() and not done and now < begun + READER_SECONDS
             if (
                 not waits
                 and (done or fits or now >= hold_until)
