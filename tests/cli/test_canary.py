@@ -221,15 +221,17 @@ def test_a_secret_is_on_no_screen(
         subprocess.run([*terminal.base, "kill-server"], capture_output=True)
 
 
-SAME_END = pytest.mark.soak("an end by the other runner; the gate has each end, and each runner")
+SAME_END = pytest.mark.soak(
+    "another end; the gate has a failure and a kill, each by another runner, and experiments that complete"
+)
 
 
 @pytest.mark.parametrize(
     ("runner", "end", "code"),
     [
-        ("process", "true", 0),
         ("process", "exit 3", 3),
         ("container", "sleep 600", 137),
+        pytest.param("process", "true", 0, marks=SAME_END),
         pytest.param("container", "true", 0, marks=SAME_END),
         pytest.param("container", "exit 3", 3, marks=SAME_END),
         pytest.param("process", "sleep 600", 137, marks=SAME_END),
@@ -323,7 +325,12 @@ with det.core.init() as core:
 
 @pytest.mark.parametrize(
     ("x", "searcher"),
-    [("3", "name: single"), ("{type: int, minval: 1, maxval: 9}", "name: random, max_trials: 2")],
+    [
+        pytest.param(
+            "3", "name: single", marks=pytest.mark.soak("a trial alone; the gate has a search of them")
+        ),
+        ("{type: int, minval: 1, maxval: 9}", "name: random, max_trials: 2"),
+    ],
 )
 def test_the_keys_of_an_experiments_storage_are_nowhere_but_in_the_files_of_secrets(
     fabric: Fabric, home: Home, clean_environment: Path, s3: Server, x: str, searcher: str
@@ -457,7 +464,16 @@ environment: {{image: "{image}", registry_auth: {{auth: {auth}}}}}
 }
 
 
-@pytest.mark.parametrize("kind", list(OF_REGISTRY))
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(
+            "manifest", marks=pytest.mark.soak("the same keys; the gate has those of an experiment")
+        ),
+        "experiment",
+        "auth",
+    ],
+)
 @pytest.mark.parametrize("runner", ["container"], indirect=True)
 def test_a_login_to_a_registry_is_nowhere_but_in_the_file_of_secrets(
     fabric: Fabric, home: Home, clean_environment: Path, runner: str, kind: str

@@ -23,7 +23,19 @@ def decoys(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("args", [["--help"], ["list"], ["doctor"], ["backend", "test", "local"], ["gpus"]])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["list"],
+        ["backend", "test", "local"],
+        *(
+            pytest.param(
+                args, marks=pytest.mark.soak("other commands; the gate has one that reads, and a backend's")
+            )
+            for args in (["--help"], ["doctor"], ["gpus"])
+        ),
+    ],
+)
 def test_decoys_on_the_path_are_not_imported(fabric: Fabric, decoys: Path, args: list[str]) -> None:
     for path in (str(decoys), f"{decoys}{os.pathsep}", f"/nowhere{os.pathsep}{decoys}/"):
         ran = subprocess.run(

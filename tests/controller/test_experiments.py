@@ -494,6 +494,9 @@ def test_a_trial_that_is_promoted_goes_on_from_its_checkpoint(ground: Ground) ->
 
 
 @pytest.mark.chaos
+@pytest.mark.soak(
+    "promotions; the gate has the same kills in a search that stops trials, in a population, and later"
+)
 def test_a_controller_that_is_killed_changes_nothing_of_promotions(home: Home, kills: int) -> None:
     decisions = []
     for ground, experiment_id in searched_twice(

@@ -171,6 +171,7 @@ def test_optuna_prunes_trials_that_are_worse_than_others(ground: Ground) -> None
     assert [one.units for one in found[:5]] == [9.0] * 5
 
 
+@pytest.mark.soak("another pruner of optuna's; the gate has its median above")
 def test_hyperband_of_optuna_prunes_in_brackets_of_its_own(ground: Ground) -> None:
     config = {**OPTUNA, "pruner": "hyperband", "time_metric": "epoch", "max_trials": 8}
     # A trial is to learn of it long before its last epoch.

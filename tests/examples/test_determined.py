@@ -200,6 +200,10 @@ def test_a_trial_class_is_trained_by_its_trainer_and_goes_on_at_its_checkpoint(
     assert json.loads(fabric("show", "@last", "--json"))["progress"][0]["fraction"] == 1.0
 
 
+@pytest.mark.soak(
+    "six seconds of a processor; the gate trains a Trial class by its trainer, and has what an entrypoint becomes in "
+    "tests/quick/manifest and tests/learner"
+)
 def test_an_entrypoint_that_is_a_trial_class_is_trained_by_the_files_settings(
     fabric: Callable[..., str], tmp_path: Path, home: Home
 ) -> None:

@@ -63,7 +63,15 @@ def store(clean_environment: Path) -> Iterator[Path]:
         assert server.wait(30) == 0
 
 
-@pytest.fixture(params=["process", "container"])
+@pytest.fixture(
+    params=[
+        pytest.param(
+            "process",
+            marks=pytest.mark.soak("as a process; the gate has it in a container, and digits as a process"),
+        ),
+        "container",
+    ]
+)
 def runner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Each way to run it; in a container an image of ours answers to the name of FfDL's."""
     if request.param == "process":

@@ -192,6 +192,15 @@ def exact(x: float, axis: str) -> float:
     return round(x, 6) if axis == "time" else x
 
 
+def each_shape_over_each_axis() -> Iterator[Any]:
+    """Yield all pairs; of the gate are those of each shape and one axis, in turn."""
+    axes = ("step", "time", "epoch")
+    for number, shape in enumerate(SHAPES):
+        for at, over in enumerate(axes):
+            others = pytest.mark.soak("all pairs; the gate draws each shape over one of the axes")
+            yield pytest.param(shape, over, marks=() if at == number % len(axes) else others)
+
+
 @pytest.mark.parametrize(
     "every",
     [
@@ -201,8 +210,7 @@ def exact(x: float, axis: str) -> float:
         ),
     ],
 )
-@pytest.mark.parametrize("over", ["step", "time", "epoch"])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("shape", "over"), [*each_shape_over_each_axis()])
 def test_a_chart_says_what_the_table_says_in_every_window(
     store: Store, tmp_path: Path, shape: str, over: str, every: int
 ) -> None:

@@ -319,10 +319,10 @@ def fits(kind: str, row: JobRow) -> bool:
 @pytest.mark.parametrize(
     ("seed", "steps"),
     [
-        *((seed, 50) for seed in (1, 2)),
+        (1, 50),
         *(
-            pytest.param(seed, 150, marks=pytest.mark.soak("more walks of the same kind; the gate does two"))
-            for seed in (3, *range(100, 130))
+            pytest.param(seed, 150, marks=pytest.mark.soak("more walks of the same kind; the gate does one"))
+            for seed in (2, 3, *range(100, 130))
         ),
     ],
 )

@@ -28,7 +28,6 @@ from workbench.store.queries.jobs import job
 from workbench.store.updates.jobs import mark_seen, set_reason
 
 SIZE_NAMES = {size: f"{size[0]}x{size[1]}" for size in SIZES}
-sizes = pytest.mark.parametrize("size", SIZES, ids=SIZE_NAMES.get)
 sizes_alike = pytest.mark.parametrize(
     "size",
     [
@@ -37,7 +36,7 @@ sizes_alike = pytest.mark.parametrize(
             pytest.param(
                 size,
                 marks=pytest.mark.soak(
-                    "sizes more; the gate shows it at 80x24, and three jobs at every size"
+                    "sizes more; the gate shows it at 80x24, and three jobs at 200x60, too"
                 ),
             )
             for size in SIZES[1:]
@@ -52,7 +51,7 @@ two_sizes_alike = pytest.mark.parametrize(
         pytest.param(
             SIZES[1],
             marks=pytest.mark.soak(
-                "a size more; the gate shows it at 80x24, and the pages of three jobs at every size"
+                "a size more; the gate shows it at 80x24, and the pages of three jobs at 200x60, too"
             ),
         ),
     ],
@@ -186,7 +185,7 @@ def _says(row: JobRow) -> dict[str, str]:
     }  # fmt: skip
 
 
-@sizes
+@smallest_and_largest
 def test_three_runs(rows: Rows, size: tuple[int, int], same: Same) -> None:
     async def steps(walk: Walk) -> None:
         shown = walk.shown

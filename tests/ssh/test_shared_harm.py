@@ -312,6 +312,10 @@ def show_two_jobs(people: Sequence[Person], witness: Witness, released: Path) ->
     released.touch()
 
 
+@pytest.mark.soak(
+    "random harm; the gate lives simulated histories of a host's queue, and kills one at a time "
+    "(tests/ssh/test_handed_over.py)"
+)
 def test_two_people_share_a_host_whatever_is_killed(
     box: Box,
     people: tuple[Person, Person],
