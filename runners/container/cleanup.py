@@ -13,13 +13,16 @@ from runners.container.plan import network_name
 from runners.interface import AttemptRef, Observation
 from runners.shared.environment import secrets_stem
 from runners.shared.host_facts import HostFacts
-from workbench.errors import FabricError
+from workbench.errors import FabricError, RunnerError
 from workbench.job import LearnerPhase, learner_name
 from workbench.learner.guard.container_command import EXIT_NOT_STARTED, EXIT_REMOVED
 from workbench.learner.host.learners import is_over
 
 ORDER_SECONDS: Final = 10.0
 """How long clean-up waits for an engine that hangs: meanwhile no status of any learner is reported."""
+
+NETWORK_SECONDS: Final = 2.0
+"""How long clean-up waits for an engine that keeps the network of containers that are gone."""
 
 _OVER: Final = frozenset({LearnerPhase.EXITED, LearnerPhase.LOST})
 
@@ -91,7 +94,10 @@ class AttemptCleanup:
         if network and not engine.remove_network(attempt.home, network):
             for number in attempt.numbers:
                 engine.remove_of(attempt.home, learner_name(attempt.job_id, attempt.attempt, number))
-            engine.remove_network(attempt.home, network)
+            if not engine.remove_network(attempt.home, network, seconds=NETWORK_SECONDS):
+                raise RunnerError(
+                    f"The network {network} cannot be removed.", hint=f"docker network rm {network}"
+                )
         job = site.home.job(attempt.job_id)
         folder = job.attempt(attempt.attempt)
         models = [str(folder.model(number)) for number in attempt.numbers]

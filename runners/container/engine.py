@@ -27,6 +27,7 @@ ANSWER_SECONDS: Final = 60.0
 REMOVE_SECONDS: Final = 3.0
 REMOVE_TRIES: Final = 10
 REMOVE_AGAIN_SECONDS: Final = 0.2
+NETWORK_AGAIN_SECONDS: Final = 0.1
 LOOK_SECONDS: Final = 3.0
 """How long to wait for the engine's notice that a container was removed, before the container is inspected."""
 REPAIRED: Final = 25
@@ -254,14 +255,22 @@ class Engine:
         """
         container_creation.create_network(self.ask, name, labels)
 
-    def remove_network(self, home: str, name: str) -> bool:
-        """Remove a network if its label names the home; False while containers use it.
+    def remove_network(self, home: str, name: str, *, seconds: float = 0.0) -> bool:
+        """Remove a network if its label names the home; False if the engine keeps it for so many seconds.
 
-        A missing network, or one of another home, is not an error.
+        It does while containers use it, and where it fails itself, as in a moment in which another program changes the
+        firewall. A missing network, or one of another home, is not an error.
         """
-        if not any(one["Name"] == name for one in self.networks(f"{LABEL_HOME}={home}")):
-            return True
-        return container_creation.remove_network(self.ask, name)
+        deadline = time.monotonic() + seconds
+        while True:
+            # By their ids: an engine may have two of one name, and then takes that for neither.
+            ids = [one["Id"] for one in self.networks(f"{LABEL_HOME}={home}") if one["Name"] == name]
+            kept = [each for each in ids if not container_creation.remove_network(self.ask, each)]
+            if not kept:
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(NETWORK_AGAIN_SECONDS)
 
     def _found(self, method: str, target: str) -> dict[str, Any] | None:
         try:

@@ -221,3 +221,35 @@ def test_a_container_that_the_engine_could_not_remove_by_itself_is_removed_again
         engine.remove("learner-1")
 
     assert removals == [GONE], "it was given up as dead"
+
+
+NETWORKS = b'\r\n[{"Id": "a1", "Name": "learner-1"}, {"Id": "b2", "Name": "learner-1"}, {"Id": "c3", "Name": "other"}]'
+NETWORK_IN_USE = b"HTTP/1.0 403 Forbidden\r\nContent-Type: application/json\r\n\r\n"
+FIREWALL_IN_USE = b"HTTP/1.0 500 Internal Server Error\r\nContent-Type: application/json\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        NETWORK_IN_USE + b'{"message": "network has active endpoints"}',
+        FIREWALL_IN_USE + b'{"message": "iptables: Resource temporarily unavailable"}',
+    ],
+    ids=["a container is attached", "the firewall is busy"],
+)
+def test_a_network_that_the_engine_keeps_for_a_moment_goes_with_others_of_its_name(
+    tmp_path: Path, refusal: bytes
+) -> None:
+    done = b"HTTP/1.0 204 No Content\r\n\r\n"
+    of_first, of_second = [refusal, refusal, done, GONE], [done, GONE]
+    others: dict[bytes, bytes | list[bytes]] = {
+        b"/_ping": PING,
+        b"/version": VERSION,
+        b"/networks/a1": of_first,
+        b"/networks/b2": of_second,
+        b"/networks?": HEAD + NETWORKS,
+    }
+    with engine_that_answers(ERROR, others) as path, client_at(path, tmp_path) as engine:
+        assert not engine.remove_network("home", "learner-1"), "it is asked once where nobody waits"
+        assert engine.remove_network("home", "learner-1", seconds=patience())
+
+    assert (of_first, of_second) == ([GONE], [GONE])
