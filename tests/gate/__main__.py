@@ -142,12 +142,13 @@ def seconds_by_folder(seconds: Mapping[str, float]) -> list[str]:
     return [f"{taken:6} s {folder}" for folder, taken in folders.most_common()]
 
 
-def record_line(commit: str, verdict: Verdict, seconds: float, load: float) -> str:
-    """Return the line of a run: commit, verdict, seconds, counts, load when it began, and when it ended."""
+def record_line(commit: str, verdict: Verdict, seconds: float, load: float, addition_ns: float) -> str:
+    """Return the line of a run: commit, verdict, seconds, counts, the machine's load and speed, and when it ended."""
     counts = f"tests={verdict.passed} failed={len(verdict.failed)} skipped={verdict.skipped}"
     return (
         f"{commit} {'passed' if verdict.green else 'failed'} seconds={seconds:.0f} {counts} "
-        f"unsteady={len(verdict.unsteady)} load={load:.2f} {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}"
+        f"unsteady={len(verdict.unsteady)} load={load:.2f} addition_ns={addition_ns:.0f} "
+        f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}"
     )
 
 
@@ -160,7 +161,10 @@ def commit_of_checkout() -> str:
 def main() -> int:
     """Run the gate and return 0 when it is green."""
     started, load = time.monotonic(), machine.load_average()
-    print(f"== load {load:.2f} on {os.cpu_count()} processors; the largest processes:")
+    at_begin_ns = machine.addition_ns()
+    print(
+        f"== load {load:.2f} on {os.cpu_count()} processors, {at_begin_ns:.0f} ns an addition; the largest processes:"
+    )
     print("\n".join(machine.largest_processes()))
     before = machine.traces()
     command = command_of(README.read_text())
@@ -183,7 +187,9 @@ def main() -> int:
         print(f"more than {MOST_UNSTEADY} unsteady tests: this is not chance")
     if verdict.broken:
         print(f"RED: {verdict.broken}")
-    line = record_line(commit_of_checkout(), verdict, time.monotonic() - started, load)
+    seconds = time.monotonic() - started
+    speed_ns = (at_begin_ns + machine.addition_ns()) / 2
+    line = record_line(commit_of_checkout(), verdict, seconds, load, speed_ns)
     with (cache_folder() / "runs").open("a") as stream:
         stream.write(line + "\n")
     if unsteady:

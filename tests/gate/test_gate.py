@@ -211,12 +211,13 @@ def test_a_run_of_no_test_is_red() -> None:
 
 
 def test_a_run_is_one_line_of_the_record() -> None:
-    line = record_line("a" * 40, Verdict(7, (), 2, ("x",)), 61.4, 0.5)
+    line = record_line("a" * 40, Verdict(7, (), 2, ("x",)), 61.4, 0.5, 71.2)
 
     commit, verdict, *rest = line.split()
     assert (commit, verdict) == ("a" * 40, "passed")
-    assert rest[:-1] == ["seconds=61", "tests=7", "failed=0", "skipped=2", "unsteady=1", "load=0.50"]
-    assert record_line("a", Verdict(7, ("y",), 2, ()), 1, 0).split()[1] == "failed"
+    counts = ["seconds=61", "tests=7", "failed=0", "skipped=2", "unsteady=1"]
+    assert rest[:-1] == [*counts, "load=0.50", "addition_ns=71"]
+    assert record_line("a", Verdict(7, ("y",), 2, ()), 1, 0, 1).split()[1] == "failed"
 
 
 def test_the_gate_runs_the_command_that_the_readme_shows() -> None:
