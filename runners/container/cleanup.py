@@ -13,7 +13,7 @@ from runners.container.plan import network_name
 from runners.interface import AttemptRef, Observation
 from runners.shared.environment import secrets_stem
 from runners.shared.host_facts import HostFacts
-from workbench.errors import FabricError, RunnerError
+from workbench.errors import FabricError
 from workbench.job import LearnerPhase, learner_name
 from workbench.learner.guard.container_command import EXIT_NOT_STARTED, EXIT_REMOVED
 from workbench.learner.host.learners import is_over
@@ -94,10 +94,9 @@ class AttemptCleanup:
         if network and not engine.remove_network(attempt.home, network):
             for number in attempt.numbers:
                 engine.remove_of(attempt.home, learner_name(attempt.job_id, attempt.attempt, number))
-            if not engine.remove_network(attempt.home, network, seconds=NETWORK_SECONDS):
-                raise RunnerError(
-                    f"The network {network} cannot be removed.", hint=f"docker network rm {network}"
-                )
+            # One that somebody else's container uses must not keep the job's files from their owner, nor a deleted job
+            # from going: the next controller's sweep and fabric gc find it by its labels.
+            engine.remove_network(attempt.home, network, seconds=NETWORK_SECONDS)
         job = site.home.job(attempt.job_id)
         folder = job.attempt(attempt.attempt)
         models = [str(folder.model(number)) for number in attempt.numbers]

@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 from runners.container.limits import FILE
+from runners.container.plan import network_name
 from runners.container.runner import ContainerRunner
 from runners.shared.container_defaults import DROPPED
 from tests.containers.test_images import containers_of
@@ -170,6 +171,12 @@ def test_files_belong_to_the_person_whoever_wrote_them(
     assert [path.stat().st_uid for path in paths] == [os.getuid()] * 3
 
 
+def networks_of(job_id: str) -> list[str]:
+    """Return the names of a job's networks."""
+    argv = ["docker", "network", "ls", "--format", "{{.Name}}", "--filter", f"label=fabric.job={job_id}"]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
+
+
 def test_nothing_is_left_over_after_remove(make_job: MakeJob, runner: ContainerRunner, home: Home) -> None:
     job = make_job("touch file; echo ready; while :; do sleep 1; done", image=USER, learners=2).launch()
     job.until_printed(b"ready", 1)
@@ -177,16 +184,29 @@ def test_nothing_is_left_over_after_remove(make_job: MakeJob, runner: ContainerR
 
     runner.remove(attempt)
 
-    assert containers_of(attempt.job_id) == []
-    networks = subprocess.run(
-        ["docker", "network", "ls", "-q", "--filter", f"label=fabric.job={attempt.job_id}"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert networks.stdout == ""
+    assert (containers_of(attempt.job_id), networks_of(attempt.job_id)) == ([], [])
     # The code's copy stays for who deletes the job, who must be able to.
     assert (home.job(attempt.job_id).attempt(1).model(1) / "file").stat().st_uid == os.getuid()
+
+
+def test_a_network_that_somebody_uses_keeps_no_files_from_their_owner(
+    make_job: MakeJob, runner: ContainerRunner, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runners.container.cleanup.NETWORK_SECONDS", 0.0)
+    job = make_job("touch file; echo ready; while :; do sleep 1; done", image=USER, learners=2).launch()
+    job.until_printed(b"ready", 1)
+    attempt = job.request.attempt
+    argv = ["docker", "run", "-d", "--network", network_name(attempt), USER, "sleep", "1000"]
+    other = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        runner.remove(attempt)
+
+        assert (home.job(attempt.job_id).attempt(1).model(1) / "file").stat().st_uid == os.getuid()
+        assert networks_of(attempt.job_id) == [network_name(attempt)]
+    finally:
+        subprocess.run(["docker", "rm", "-f", other], capture_output=True, check=True)
+    runner.remove(attempt)
+    assert networks_of(attempt.job_id) == []
 
 
 def test_usage_is_that_of_the_processes_inside(make_job: MakeJob, home: Home) -> None:
