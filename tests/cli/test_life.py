@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.stores.small_disks import small_disks
 from tests.support.command import Fabric, until_runs
 from tests.support.processes import belonging_to
 from tests.support.waiting import patience, until
@@ -204,6 +205,29 @@ def test_gc_lists_what_belongs_to_nobody_and_removes_it_on_request(fabric: Fabri
     assert "--yes removes" in asked.stderr
     assert [each for each in fabric.json("gc", "--json") if each["ours"]] == []
     assert fabric("rerun", "kept").returncode == 0
+
+
+def test_gc_removes_the_others_where_one_thing_cannot_be_and_says_which_stays(
+    fabric: Fabric, home: Home
+) -> None:
+    fabric("run", "-q", "--", "true")
+    with small_disks() as mount:
+        kept = mount(home.jobs / "training-yyyyyyyyy" / "disk", 1)
+        (kept.parent / "half").write_text("half-made")
+        (home.jobs / "training-zzzzzzzzz").mkdir()
+
+        removed = fabric("gc", "--json", "--yes", expect=73)
+
+        ours = [each for each in json.loads(removed.stdout) if each["ours"]]
+        assert [(each["name"], each["removed"]) for each in ours] == [
+            ("training-yyyyyyyyy", False), ("training-zzzzzzzzz", True)
+        ]  # fmt: skip
+        assert "folder training-yyyyyyyyy stays" in removed.stderr
+        assert str(kept) in removed.stderr
+        assert not (kept.parent / "half").exists()
+        assert not (home.jobs / "training-zzzzzzzzz").exists()
+        assert "nothing was removed" in fabric("gc", "--yes", expect=73).stderr
+    assert "removed 1 item" in fabric("gc", "--yes").stderr
 
 
 def test_gc_of_one_backend_that_cannot_be_asked_is_a_failure(fabric: Fabric) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from workbench.data.code.pack import remove_pack
-from workbench.errors import FabricError
+from workbench.errors import CannotWrite, FabricError, NotAllowed
 from workbench.job import short_id
 from workbench.store.db.rows import is_over
 from workbench.values import dataclass
@@ -35,6 +35,19 @@ class Leftover:
     size_bytes: int | None = None
     remove: Callable[[], None] | None = None
     """None for what carries another home's mark: it is never removed."""
+
+
+def remove_leftover(leftover: Leftover) -> FabricError | None:
+    """Remove one thing of this home; return why it stays where it cannot be removed."""
+    assert leftover.remove is not None
+    try:
+        leftover.remove()
+    except FabricError as error:
+        return error
+    except OSError as error:
+        kind = NotAllowed if isinstance(error, PermissionError) else CannotWrite
+        return kind(f"{error.filename}: {error.strerror}")
+    return None
 
 
 def _job_folders(target: Host | Cluster | HostGroup, ours: str) -> Iterator[tuple[str, str]]:
@@ -356,8 +369,22 @@ def _size(path: Path) -> int:
 
 
 def remove_path(path: Path) -> None:
-    """Remove a file or a folder with all that is in it."""
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
+    """Remove a file or a folder with all that is in it; what has gone meanwhile is no error.
+
+    Raises:
+        OSError: something in it cannot be removed; all else is.
+    """
+    if not path.is_dir():
         path.unlink(missing_ok=True)
+        return
+    errors: list[OSError] = []
+
+    def note(function: object, name: str, raised: tuple[type[BaseException], BaseException, object]) -> None:
+        error = raised[1]
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            error.filename = name  # it is relative to the folder that is open
+            errors.append(error)
+
+    shutil.rmtree(path, onerror=note)
+    if errors:
+        raise errors[0]

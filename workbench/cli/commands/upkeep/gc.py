@@ -12,6 +12,7 @@ from workbench.formats import count, size
 from workbench.terminal.console import confirm, narrate, person_present, width
 
 if TYPE_CHECKING:
+    from workbench.errors import FabricError
     from workbench.services.upkeep.orphans import Leftover
 
 
@@ -34,7 +35,7 @@ def gc(backend: Backend = "", yes: Yes = False, json: Json = False) -> int:
             narrate(text)
         found = searched.leftovers
         if json and not yes:
-            _print_document(found, removed=False)
+            _print_document(found, removed=())
             return 0
         ours = [each for each in found if each.remove is not None]
         if not json:
@@ -47,14 +48,27 @@ def gc(backend: Backend = "", yes: Yes = False, json: Json = False) -> int:
         if not confirm(f"Remove {count(len(ours), 'item')} of this home?", yes=yes):
             narrate("nothing was removed")
             return 0
-        for each in ours:
-            if each.remove is not None:
-                each.remove()
+        errors = _remove(ours)
         if json:
-            _print_document(found, removed=True)
+            _print_document(found, removed=[each for each in ours if each not in errors])
+        elif len(errors) < len(ours):
+            narrate(f"removed {count(len(ours) - len(errors), 'item')}")
         else:
-            narrate(f"removed {count(len(ours), 'item')}")
-    return 0
+            narrate("nothing was removed")
+    return next((error.exit_code for error in errors.values()), 0)
+
+
+def _remove(ours: Sequence[Leftover]) -> dict[Leftover, FabricError]:
+    """Remove what is of this home; return what stays with the reason, which is printed, too."""
+    from workbench.services.upkeep.orphans import remove_leftover
+    from workbench.terminal.errors import warn
+
+    errors: dict[Leftover, FabricError] = {}
+    for each in ours:
+        if error := remove_leftover(each):
+            errors[each] = error
+            warn(f"{each.kind} {each.name} stays: {error}")
+    return errors
 
 
 def _print_table(found: Sequence[Leftover]) -> None:
@@ -83,7 +97,7 @@ def _print_table(found: Sequence[Leftover]) -> None:
     sys.stdout.write(render(columns, rows, width=width(120)))
 
 
-def _print_document(found: Sequence[Leftover], *, removed: bool) -> None:
+def _print_document(found: Sequence[Leftover], *, removed: Sequence[Leftover]) -> None:
     from workbench.terminal.json_output import print_document
 
     print_document(
@@ -96,7 +110,7 @@ def _print_document(found: Sequence[Leftover], *, removed: bool) -> None:
                 "size_bytes": each.size_bytes,
                 "why": each.why,
                 "ours": each.remove is not None,
-                "removed": removed and each.remove is not None,
+                "removed": each in removed,
             }
             for each in found
         ]
