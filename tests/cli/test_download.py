@@ -11,6 +11,7 @@ from tests.cli.journals import folder_of, write_output
 from tests.support.command import Fabric
 from workbench.errors import CannotWrite
 from workbench.job import State
+from workbench.learner.platform.files import MOVING, put_folder
 from workbench.paths import Home
 from workbench.services.transfer.extract import write_folder
 from workbench.store.db.database import Store
@@ -81,3 +82,72 @@ def test_a_failure_on_the_way_leaves_everything_as_it_was(tmp_path: Path) -> Non
 
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
     assert (target / "old").read_text() == "old"
+
+
+def old_folder(parent: Path) -> Path:
+    folder = parent / "results"
+    folder.mkdir()
+    (folder / "old").write_text("old")
+    return folder
+
+
+def write_new(folder: Path) -> None:
+    (folder / "new").write_text("new")
+
+
+def test_what_was_there_comes_back_after_an_interrupt_in_the_last_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = old_folder(tmp_path)
+
+    def put_and_interrupt(made: str, folder: str) -> None:
+        put_folder(made, folder)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("workbench.services.transfer.extract.put_folder", put_and_interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        write_folder(target, write_new, force=True)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+    assert [path.name for path in target.iterdir()] == ["old"]
+
+
+def test_what_was_there_comes_back_where_only_some_files_could_be_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = old_folder(tmp_path)
+
+    def put_half(made: str, folder: str) -> None:
+        Path(folder + MOVING).touch()
+        Path(folder).mkdir()
+        (Path(folder) / "half").write_text("half")
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("workbench.services.transfer.extract.put_folder", put_half)
+
+    with pytest.raises(CannotWrite, match=r"Input/output error$"):
+        write_folder(target, write_new, force=True)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+    assert [path.name for path in target.iterdir()] == ["old"]
+
+
+def test_what_somebody_else_puts_there_meanwhile_stays_and_the_error_names_where_the_old_folder_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = old_folder(tmp_path)
+
+    def put_second(made: str, folder: str) -> None:
+        Path(folder).mkdir()
+        (Path(folder) / "theirs").write_text("theirs")
+        put_folder(made, folder)
+
+    monkeypatch.setattr("workbench.services.transfer.extract.put_folder", put_second)
+
+    with pytest.raises(CannotWrite, match="what was there is in ") as refused:
+        write_folder(target, write_new, force=True)
+
+    kept = Path(str(refused.value).rpartition(" is in ")[2])
+    assert (kept / "old").read_text() == "old"
+    assert [path.name for path in target.iterdir()] == ["theirs"]

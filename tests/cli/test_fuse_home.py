@@ -17,6 +17,7 @@ from tests.support.waiting import patience
 from workbench.job import State
 from workbench.learner.host.unpack import unpack
 from workbench.paths import Home
+from workbench.services.transfer.extract import write_folder
 from workbench.store.db.database import Store
 
 
@@ -70,6 +71,23 @@ def test_code_is_read_though_its_files_are_uploaded_before_their_folder_has_its_
 
     assert {name: (folder / name).read_bytes() for name in files} == files
     assert [path.name for path in folder.parent.iterdir()] == ["code"]
+
+
+def test_a_folder_that_was_downloaded_to_a_mount_can_be_read(mounted: FuseMount) -> None:
+    mounted.unmount()
+    mounted.mount("--vfs-write-back", "10ms")
+    files = {f"part{number}": f"{number}" for number in range(200)}
+
+    def write(folder: Path) -> None:
+        (folder / "deep").mkdir()
+        for name, content in files.items():
+            (folder / "deep" / name).write_text(content)
+
+    for _ in range(2):
+        target = write_folder(mounted.point / "results", write, force=True)
+
+        assert {path.name: path.read_text() for path in (target / "deep").iterdir()} == files
+    assert [path.name for path in mounted.point.iterdir()] == ["results"]
 
 
 def test_a_job_is_halted_resumed_killed_and_deleted(fabric: Fabric, fuse: Home) -> None:

@@ -37,6 +37,7 @@ from workbench.learner.determined_jobs import (
     PROMOTED_VARIABLE,
     searcher_of,
 )
+from workbench.learner.platform.files import is_put, put_folder, remove_put
 from workbench.manifest.builder.params import trial_spec
 from workbench.metric_names import is_held_out
 from workbench.search.config import SearchConfig
@@ -573,11 +574,12 @@ class Experiments:
             if not document["code_hash"]:
                 raise UsageError("the job has no code; name it by code:")
             code = str(folder.code)
-            if not folder.code.exists():
+            if not is_put(code):
                 making = folder.code.with_name("code.new")
                 shutil.rmtree(making, ignore_errors=True)
                 unpack(context.home.snapshot(document["code_hash"]), making)
-                making.rename(folder.code)
+                remove_put(code)  # what a controller has left that was killed as it did this
+                put_folder(str(making), code)
         begin = {"do": "begin", "code": code, "search": {**config.for_searcher(), "seed": document["seed"]}}
         python = interpreter(str(document["recorded"].get("python") or ""), is_own=is_own)
         outside.process = SearcherProcess(

@@ -16,6 +16,7 @@ from runners.shared.download import inside
 from workbench.errors import BackendError, CannotWrite
 from workbench.learner.platform.beneath import Root, copy_tree, relative
 from workbench.learner.platform.chains import safe_links
+from workbench.learner.platform.files import MOVING, put_folder, remove_put
 from workbench.values import dataclass
 
 _COPY_BYTES: Final = 1 << 20
@@ -94,7 +95,8 @@ def write_folder(target: Path, write: Callable[[Path], object], *, force: bool, 
             empty: nothing stays.
 
     Raises:
-        CannotWrite: something is there already, or the disk takes no more; nothing is left half-made.
+        CannotWrite: something is there already, or the disk takes no more; nothing is left half-made, and what was
+            there stays.
     """
     if _exists(target) and not force:
         raise CannotWrite(f"{target} already exists", hint="--force replaces it; --to names another folder")
@@ -104,16 +106,17 @@ def write_folder(target: Path, write: Callable[[Path], object], *, force: bool, 
     except OSError as error:
         raise CannotWrite(f"cannot write {target}: {error.strerror}") from error
     is_whole = False
-    new = partial / "new"
+    new, old = partial / "new", partial / "old"
     try:
         new.mkdir(exist_ok=bool(resume_key))
         write(new)
-        _replace(target, new, partial / "old")
+        _replace(target, new, old)
         is_whole = True
     except OSError as error:
-        raise CannotWrite(f"cannot write {target}: {error.strerror or error}") from error
+        kept = f"; what was there is in {old}" if os.path.lexists(old) else ""
+        raise CannotWrite(f"cannot write {target}: {error.strerror or error}{kept}") from error
     finally:
-        if is_whole or not resume_key or not any(new.glob("*")):
+        if is_whole or not (os.path.lexists(old) or (resume_key and any(new.glob("*")))):
             shutil.rmtree(partial, ignore_errors=True)
     return target
 
@@ -163,12 +166,15 @@ def fits(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _replace(target: Path, new: Path, old: Path) -> None:
-    if _exists(target):
-        target.rename(old)
+    """Put a folder in the place of what is there, or leave that where it is, however this ends."""
     try:
-        new.rename(target)
-    except OSError:
+        if _exists(target):
+            target.rename(old)
+        put_folder(str(new), str(target))
+    except BaseException:
         if os.path.lexists(old):
+            if not os.path.lexists(new) or os.path.lexists(f"{target}{MOVING}"):
+                remove_put(str(target))  # all or some of it came from here: it is not somebody else's
             old.rename(target)
         raise
 
