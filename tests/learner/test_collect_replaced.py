@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.learner.collecting import Rig, context
+from tests.support.processes import open_descriptors
 from workbench.learner.collectors.emetrics import EmetricsCollector
 
 Replace = Callable[[Path, bytes], None]
@@ -200,15 +201,11 @@ def test_nothing_stays_open_at_the_end(tmp_path: Path) -> None:
     metrics_file(tmp_path).write_bytes(lines(1, 5))
     found = rig(tmp_path)
     found.step()
-    assert len(open_descriptors()) > len(before)
+    assert open_descriptors() - before
     found.finish()
     found.collector.close()
 
-    assert open_descriptors() == before
-
-
-def open_descriptors() -> set[str]:
-    return {entry.name for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()}
+    assert open_descriptors() - before == set()
 
 
 def readable(descriptor: int) -> bool:

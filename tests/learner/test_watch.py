@@ -17,6 +17,7 @@ import pytest
 
 from tests.learner import few_instances
 from tests.learner.collecting import NOW_US, context, instances_held, points_of
+from tests.support.processes import open_descriptors
 from tests.support.waiting import patience, until
 from workbench.learner import collectors
 from workbench.learner.platform import watch
@@ -319,16 +320,16 @@ def test_polling_has_no_descriptor(tmp_path: Path) -> None:
 
 
 def test_closing_gives_every_descriptor_back(tmp_path: Path) -> None:
-    descriptors = Path("/proc/self/fd")
-    if not descriptors.exists():
-        pytest.skip("descriptors are counted in /proc")
-    before = len(list(descriptors.iterdir()))
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("descriptors are found in /proc")
+    before = open_descriptors()
     watcher = Watcher([str(tmp_path / "file")])
+    assert open_descriptors() - before
     watcher.close()
     watcher.wake()
     watcher.close()
 
-    assert len(list(descriptors.iterdir())) == before
+    assert open_descriptors() - before == set()
 
 
 def test_nothing_is_watched_for_a_learner_that_has_ended(tmp_path: Path) -> None:

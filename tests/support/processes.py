@@ -9,6 +9,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 
 import psutil
 import pytest
@@ -107,3 +108,15 @@ def dying_slowly(variable: str, marker: str) -> Iterator[tuple[int, Callable[[],
 
 def child_of(pid: int) -> int:
     return until(lambda: process_table.children(pid) or [])[0]
+
+
+def open_descriptors() -> set[tuple[str, str]]:
+    """Return what this process has open, with the numbers.
+
+    Some of it is garbage of earlier tests, and may be closed at any time.
+    """
+    found = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # the one that reads the folder is closed again
+            found.add((entry.name, str(entry.readlink())))
+    return found
