@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from workbench.cli.framework.declare import command
@@ -50,7 +50,7 @@ def gc(backend: Backend = "", yes: Yes = False, json: Json = False) -> int:
             return 0
         errors = _remove(ours)
         if json:
-            _print_document(found, removed=[each for each in ours if each not in errors])
+            _print_document(found, removed=set(ours) - errors.keys())
         elif len(errors) < len(ours):
             narrate(f"removed {count(len(ours) - len(errors), 'item')}")
         else:
@@ -97,7 +97,7 @@ def _print_table(found: Sequence[Leftover]) -> None:
     sys.stdout.write(render(columns, rows, width=width(120)))
 
 
-def _print_document(found: Sequence[Leftover], *, removed: Sequence[Leftover]) -> None:
+def _print_document(found: Sequence[Leftover], *, removed: Collection[Leftover]) -> None:
     from workbench.terminal.json_output import print_document
 
     print_document(
