@@ -228,7 +228,8 @@ class Search:
     def check_limit(self, one: Learner) -> None:
         """No more trials run at once than may; ``Checks`` looks at those that are created ahead of their turn.
 
-        One that is being ended does not count any more, be it by the search or by a person.
+        One that is being ended does not count any more, be it by the search or by a person; and its host may begin
+        its next attempt as long as it has not heard of that.
         """
         if not self.is_trial(one.spec) or one.spec.at_most is not None:
             return
@@ -238,6 +239,9 @@ class Search:
             if other.runs and not other.is_hidden and self.is_trial(other.spec)
         }
         stopped = {each.job_id for each in trials(self._world.checks.store, SEARCH) if each.state == STOPPED}
+        is_being_ended = one.ref.job_id in stopped or self._world.people.was_stopped(one.ref.job_id)
+        if one.is_handed_over and is_being_ended:
+            return
         others = running - {one.ref.job_id} - stopped
         others = {each for each in others if not self._world.people.was_stopped(each)}
         if len(others) >= self._at_once:

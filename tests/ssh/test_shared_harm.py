@@ -28,7 +28,7 @@ from tests.support.controllers import answers, kill
 from tests.support.kept_agents import lend_agents_to
 from tests.support.real_jobs import Ground
 from tests.support.sshd import User, a_user, kill_all, processes_of
-from tests.support.waiting import patience, until
+from tests.support.waiting import PATIENCE, patience, until
 from workbench.controller.client.connect import ensure_controller
 from workbench.job import TERMINAL, State
 from workbench.learner.platform.lease_holders import holdings
@@ -350,7 +350,8 @@ def test_two_people_share_a_host_whatever_is_killed(
     assert witness.found == []
     judged = list(judged_takings(witness.moments, people[0].jobs | people[1].jobs))
     assert [text for text, was_its_turn in judged if not was_its_turn] == []
-    assert judged or chaos_rounds is None, "of the few of one round there may be none"
+    is_quick = chaos_rounds is None or PATIENCE > 1
+    assert judged or is_quick, "of the few of one round, or that wait for so long, there may be none"
     begun = Counter(noted.read_text().split())
     assert [learner for learner, count in begun.items() if count > 1] == []
     until(lambda: read_entries(str(leases_folder())) == [], lambda: f"{read_entries(str(leases_folder()))}")

@@ -72,6 +72,7 @@ def test_a_host_with_too_few_gpus_leaves_it_to_the_launch_to_say_so() -> None:
     found = combined("t", {"box1": _host(True, free=6), "box2": _host(False, free=2, slots=2)}, [FIVE])
 
     assert "five" not in found.turns
+    assert found.lacking == {"five": "waits for 4 of 10 GPUs: box2 has 2 now"}
 
 
 class _Queue:

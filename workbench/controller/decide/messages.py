@@ -121,6 +121,8 @@ class CapacityMeasured:
     """Who was asked to wait there; None where nobody was, and who waits there does so on."""
     heeds_weights: bool = False
     """Whether weights count by the host's policy."""
+    lacking: Mapping[str, str] = field(default_factory=dict)
+    """By job over several hosts: which of these has fewer GPUs than it needs there, even if all were free."""
 
 
 @dataclass(frozen=True, slots=True)

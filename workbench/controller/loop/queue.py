@@ -873,6 +873,8 @@ def _busy_reason(tracked: TrackedJob, found: CapacityMeasured) -> str:
     needed = tracked.slot_request().slots
     if not needed:
         return ""
+    if tracked.row.id in found.lacking:
+        return found.lacking[tracked.row.id]
     alone = f"waits for {needed} GPU{'' if needed == 1 else 's'}"
     if found.capacity is not None and needed > found.capacity.slots:
         # It had them when the job was launched: they may come back, after a reboot say.

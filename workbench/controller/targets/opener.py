@@ -449,11 +449,27 @@ def combined(
     # So many that each can give its part of them.
     free = min(one.free_slots for one in found.values()) * len(found)
     holders = "; ".join(f"{name}: {one.holders}" for name, one in found.items() if one.holders)
-    turns = {}
-    for entry in waiting:
-        if (turn := _turn_at_all(entry, found)) is not None:
-            turns[entry.job] = turn
-    return CapacityMeasured(target, capacity, free, holders, turns=turns)
+    lacking = {entry.job: text for entry in waiting if (text := _lacking(entry, found))}
+    turns = {
+        entry.job: turn
+        for entry in waiting
+        # One that never starts as it is has none: its launch says so.
+        if entry.job not in lacking and (turn := _turn_at_all(entry, found)) is not None
+    }
+    return CapacityMeasured(target, capacity, free, holders, turns=turns, lacking=lacking)
+
+
+def _lacking(entry: LinedUpJob, found: Mapping[str, CapacityMeasured]) -> str:
+    """Say which host has fewer GPUs than a job needs there, even if all were free; empty where none has."""
+    for number, (name, one) in enumerate(found.items()):
+        needed = gpus_at(entry, number, len(found))
+        if one.capacity is not None and needed > one.capacity.slots:
+            return f"{_alone(entry, needed)}: {name} has {one.capacity.slots} now"
+    return ""
+
+
+def _alone(entry: LinedUpJob, needed: int) -> str:
+    return f"waits for {needed} of {entry.gpus} GPUs"
 
 
 def _turn_at_all(entry: LinedUpJob, found: Mapping[str, CapacityMeasured]) -> HostTurn | None:
@@ -461,17 +477,13 @@ def _turn_at_all(entry: LinedUpJob, found: Mapping[str, CapacityMeasured]) -> Ho
     known = [turn for turn in turns if turn is not None]
     if len(known) < len(found):
         return None
-    for number, one in enumerate(found.values()):
-        if one.capacity is not None and gpus_at(entry, number, len(found)) > one.capacity.slots:
-            return None  # it never starts, which its launch says
     for number, (name, one) in enumerate(found.items()):
         turn, needed = known[number], gpus_at(entry, number, len(found))
         if turn.start:
             continue
-        alone = f"waits for {needed} of {entry.gpus} GPUs"
         why = turn.reason(needed, now_us=now_us())
         if one.holders:
-            why = reason_for_busy(turn, needed, alone, one.holders, now_us())
+            why = reason_for_busy(turn, needed, _alone(entry, needed), one.holders, now_us())
         others_ahead = any(each.others_ahead for each in known)
         return replace(turn, others_ahead=others_ahead, text=f"{name}: {why}")
     return known[0]
