@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import sys
+from functools import cached_property
 from pathlib import Path
 from typing import TextIO
 
@@ -295,28 +296,28 @@ class ScheduleFolder:
         return self.path / "lock"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Home:
-    """``$FABRIC_HOME``, mode 0700."""
+    """``$FABRIC_HOME``, mode 0700. Its paths are asked for all the time, so each is put together once."""
 
     path: Path
 
-    @property
+    @cached_property
     def identity(self) -> Path:
         """``home.json``: uuid of this home and format version."""
         return self.path / "home.json"
 
-    @property
+    @cached_property
     def binding(self) -> Path:
         """``binding.json``: the folder that this home is, so that a copy is known for one."""
         return self.path / "binding.json"
 
-    @property
+    @cached_property
     def database(self) -> Path:
         """The one SQLite file."""
         return self.path / "fabric.db"
 
-    @property
+    @cached_property
     def jobs(self) -> Path:
         """One folder a job."""
         return self.path / "jobs"
@@ -325,7 +326,7 @@ class Home:
         """Return a job's folder."""
         return JobFolder(self.jobs / job_id)
 
-    @property
+    @cached_property
     def experiments(self) -> Path:
         """One folder a search."""
         return self.path / "experiments"
@@ -334,12 +335,12 @@ class Home:
         """Return a search's folder."""
         return ExperimentFolder(self.experiments / experiment_id)
 
-    @property
+    @cached_property
     def deleted_experiments(self) -> Path:
         """Folders of deleted searches that are still being removed; most homes have none."""
         return self.path / "deleted-experiments"
 
-    @property
+    @cached_property
     def schedules(self) -> Path:
         """One folder a schedule; there is none before the first."""
         return self.path / "schedules"
@@ -348,12 +349,12 @@ class Home:
         """Return a schedule's folder."""
         return ScheduleFolder(self.schedules / schedule_id)
 
-    @property
+    @cached_property
     def tombstones(self) -> Path:
         """One line for each deleted job: its folder is gone, but its learners may still have to be removed."""
         return self.path / "deleted.jsonl"
 
-    @property
+    @cached_property
     def code(self) -> Path:
         """Content-addressed snapshots of code."""
         return self.path / "code"
@@ -366,32 +367,32 @@ class Home:
         """Return what is remembered of one source of code, so that only what changed is looked at again."""
         return self.code / "scans" / f"{key}.json"
 
-    @property
+    @cached_property
     def environments(self) -> Path:
         """Cached virtual environments."""
         return self.path / "envs"
 
-    @property
+    @cached_property
     def agents(self) -> Path:
         """Agent archives by content, so that a running learner keeps the one it started with."""
         return self.path / "agents"
 
-    @property
+    @cached_property
     def drafts(self) -> Path:
         """Manifests that were begun on the screens."""
         return self.path / "drafts"
 
-    @property
+    @cached_property
     def data(self) -> Path:
         """Copies of what data stores hold, shared by the jobs of this place."""
         return self.path / "data"
 
-    @property
+    @cached_property
     def secrets(self) -> Path:
         """Secret values by job, 0600 each, in a 0700 folder."""
         return self.path / "secrets"
 
-    @property
+    @cached_property
     def hosts(self) -> Path:
         """What is remembered of hosts that were reached before."""
         return self.path / "places"
@@ -400,32 +401,32 @@ class Home:
         """Return the file of what is remembered of one of them."""
         return self.hosts / f"{key}.json"
 
-    @property
+    @cached_property
     def reserve(self) -> Path:
         """Room that is kept for what has to be written on a full disk."""
         return self.path / "reserve"
 
-    @property
+    @cached_property
     def spare_files(self) -> Path:
         """A folder of empty files, kept for what has to be made on a disk without inodes."""
         return self.path / "spare-files"
 
-    @property
+    @cached_property
     def served_store(self) -> Path:
         """What ``fabric store serve`` serves, locked by it for as long as it lives; its text is JSON."""
         return self.path / "served-store.json"
 
-    @property
+    @cached_property
     def store_folder(self) -> Path:
         """What ``fabric store serve`` serves when no folder is named: a folder for each container."""
         return self.path / "store"
 
-    @property
+    @cached_property
     def controller_lock(self) -> Path:
         """Held by the controller; its text is JSON: pid, version, socket path."""
         return self.path / "controller.lock"
 
-    @property
+    @cached_property
     def controller_log(self) -> Path:
         """What the controller has to say."""
         return self.path / "controller.log"

@@ -89,7 +89,7 @@ def test_a_state_is_never_seen_half_written(tmp_path: Path) -> None:
     def look() -> None:
         while not done.is_set():
             text = (tmp_path / "state.json").read_text()
-            if not text.endswith("}\n") or "phase" not in json.loads(text):
+            if not text.endswith("\n") or "phase" not in json.loads(text):
                 wrong.append(text)
 
     looking = threading.Thread(target=look)
@@ -100,6 +100,22 @@ def test_a_state_is_never_seen_half_written(tmp_path: Path) -> None:
     looking.join()
 
     assert wrong == []
+
+
+def test_a_state_is_as_large_as_the_one_that_it_replaces(tmp_path: Path) -> None:
+    """Else rclone's mount may show it up to the size of that one alone, for ever."""
+    file = begun(tmp_path)
+    sizes = set()
+
+    for fields in ({}, {"phase": "running", "command_pid": 4_194_303}, {"phase": "exited", "exit_code": 0}):
+        file.document.update(fields)
+        file.write(durable=False)
+        sizes.add((tmp_path / "state.json").stat().st_size)
+    for request in ({"kind": "halt"}, {"kind": "kill", "by": "me@box"}):
+        state.ask_to_stop(str(tmp_path), request)
+        sizes.add((tmp_path / "stop.json").stat().st_size)
+
+    assert sizes == {1024}
 
 
 def test_nothing_is_written_when_nothing_has_changed(tmp_path: Path) -> None:

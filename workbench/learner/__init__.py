@@ -26,7 +26,8 @@ The contract with the rest of fabric is files in the learner's folder (``workben
      "metrics": null                 # evaluation_metrics as workbench.spec says it, as JSON
     }
 
-``state.json``: where the learner is, replaced by atomic rename (fsync before an exit is reported)::
+``state.json``: where the learner is, replaced by atomic rename (fsync before an exit is reported), with blanks up to
+a multiple of 1,024 bytes (``state.py`` says why; ``stop.json`` has them, too)::
 
     {"format": 1, "phase": "starting|setup|running|stopping|exited",
      "home": ..., "job": ..., "attempt": 1, "learner": 1,

@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Self
 
 from workbench.clock import now_us
@@ -125,7 +125,7 @@ class ControllerLock:
             self._start_ticks,
             self._boot_id,
         )
-        data = json.dumps(asdict(text)).encode() + b"\n"
+        data = json.dumps({field.name: getattr(text, field.name) for field in fields(text)}).encode() + b"\n"
 
         def write() -> None:
             try:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 FORMAT = 1
 _SPARE_BYTES = 4096
 
+_STEP_BYTES = 1024
+"""Blanks make the size of each file that replaces another a multiple of it. On rclone's mount it may be read as far as
+the size of the former one alone, for as long as it lies there, so both have to have the same size."""
+
 STALL = "state.json.stall"
 """The link whose target says why the first state waits."""
 
@@ -319,7 +323,7 @@ class StateFile:
         if self._held is not None and self._held.is_mounted_anew():
             # A mount that is only out of sight would take it, and the lock that counts is the next one's.
             return False
-        data = json.dumps(self.document).encode() + b"\n"
+        data = _filled(self.document)
         try:
             self._replace(self._new, data, durable)
         except OSError as error:
@@ -348,6 +352,11 @@ class StateFile:
         text = AWAITS_ROOM if is_full else "its state cannot be written: %s" % error.strerror
         with contextlib.suppress(OSError):  # it says so already, or the folder takes nothing at all
             os.symlink(text[:_LINK_CHARACTERS], self._stall)
+
+
+def _filled(document: dict[str, Any]) -> bytes:
+    data = json.dumps(document).encode()
+    return data + b" " * (-(len(data) + 1) % _STEP_BYTES) + b"\n"
 
 
 _SPARE = ".spare"
@@ -524,7 +533,7 @@ def ask_to_stop(folder: str, request: dict[str, Any]) -> None:
     """
     path = os.path.join(folder, _STOP)
     new = "%s.new-%d" % (path, os.getpid())
-    data = json.dumps(request).encode() + b"\n"
+    data = _filled(request)
     try:
         _write_file(new, data, False, os.O_CREAT | os.O_TRUNC)
     except OSError as error:

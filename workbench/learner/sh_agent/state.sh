@@ -15,7 +15,8 @@ write_state() {
         printf '"stopped": "%s", "reason": %s, "stall": "%s", "lockless": %s}' "$stopped" "$why" "$stall" "$lockless"
     )
     state_new=$folder/state.json.new
-    if ! printf '%s\n' "$state" 2>/dev/null >"$state_new"; then
+    # Filled up, as the file may be read as far as the size of the one that it replaces alone (rclone).
+    if ! printf '%-1023s\n' "$state" 2>/dev/null >"$state_new"; then
         rm -f "$state_new"
         state_new=$folder/state.json.spare
         write_spare "$state_new" "$state" || return 1
