@@ -402,6 +402,11 @@ class Home:
         return self.hosts / f"{key}.json"
 
     @cached_property
+    def machines_on_demand(self) -> Path:
+        """A file for each machine that is up and is to be stopped when it idles; most homes have none."""
+        return self.path / "on-demand"
+
+    @cached_property
     def reserve(self) -> Path:
         """Room that is kept for what has to be written on a full disk."""
         return self.path / "reserve"

@@ -33,10 +33,11 @@ FAULTS: Final = {
     "rules": "jobs are stopped for what they report, and not restarted for what they print",
     "group": "jobs run on several hosts together, beside jobs at each of these",
     "order": "threads take turns in any order, and lose the processor anywhere they may",
+    "demand": "a host is started for jobs, and stopped when it idles, by commands that take long and fail",
 }
 """The kinds of faults, and what each does."""
 
-FAULTS_AT_FIRST: Final = tuple(kind for kind in FAULTS if kind not in ("search", "rules", "group"))
+FAULTS_AT_FIRST: Final = tuple(kind for kind in FAULTS if kind not in ("search", "rules", "group", "demand"))
 """Those that there were when the first regressions were listed: such a line names no kinds."""
 
 ORDER: Final = "order/turns#0"

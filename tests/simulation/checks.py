@@ -348,6 +348,8 @@ class Checks:
     def at_rest(self) -> None:
         """Look at everything."""
         self._nothing_runs()
+        if name := self.left_up():
+            raise Violation(f"{name} is up though no job needs it")
         self._nothing_stays_preempted()
         self._nothing_is_left_of_what_failed()
         self._nothing_is_left_of_deleted_jobs()
@@ -400,6 +402,17 @@ class Checks:
         """Return a deleted job whose folder is there; empty where there is none."""
         deleted = self.store.rows("SELECT id FROM jobs WHERE deleted_us IS NOT NULL")
         return next((str(one) for (one,) in deleted if self._world.home.job(one).path.exists()), "")
+
+    def is_stopped(self, target: SimulatedTarget) -> None:
+        """Nothing runs at a host that is being stopped, unless two controllers work, of which one needs it."""
+        controllers = sum(not (one.is_over or one.process.is_killed) for one in self._world.controllers)
+        running = [one.name for one in target.learners.values() if one.may_run]
+        if running and controllers < 2:
+            raise Violation(f"{target.name} is stopped while {', '.join(running)} may run there")
+
+    def left_up(self) -> str:
+        """Return a host that is up though its jobs are over; empty where there is none."""
+        return next((one.name for one in self._world.on_demand if not one.is_off), "")
 
     def _all_is_over(self) -> None:
         for row in self.store.rows(_ROWS):

@@ -255,6 +255,30 @@ MUTANTS: Final = (
         "a job waits at each of its hosts since another time",
         "group",
     ),
+    Mutant(
+        "left-up-by-the-one-before",
+        "workbench/controller/loop/loop.py",
+        "            for ref in noted_machines(self._context.home):\n",
+        "            for ref in ():\n",
+        "a controller does not know of the host that the one before it had started",
+        "demand,kill",
+    ),
+    Mutant(
+        "up-once-it-answers",
+        "workbench/controller/targets/on_demand.py",
+        "                self._is_up_now()\n                self._begin",
+        "                self._begin",
+        "a host is stopped only if it has answered a job after it was started",
+        "demand,people",
+    ),
+    Mutant(
+        "never-started-again",
+        "workbench/controller/targets/backend_worker.py",
+        "            if watches:\n                raise self._on_demand.unanswered(error) from error\n",
+        "",
+        "a host that is stopped while a job runs there is not started again",
+        "demand,kill",
+    ),
 )
 
 

@@ -143,7 +143,11 @@ class OpenedSimulation:
         return SimulatedRunner(self._connection, home_uuid=self._home_uuid)
 
     def in_use(self) -> str:
-        return ""
+        connection, there = self._connection, self._connection.target
+        connection.call("in use")
+        runs = any(one.may_run for one in there.learners.values())
+        connection.answer("in use")
+        return "a learner runs there" if runs else "others" if there.taken_by_others else ""
 
     def measure(self, target: str, line: LineUp | None = None) -> CapacityMeasured:
         connection, there = self._connection, self._connection.target

@@ -271,13 +271,20 @@ class SimulatedTarget:
         """Whether the agents here are those of a fabric that follows stop rules."""
         self.clock_us = 0
         """How far its clock is ahead."""
-        self.is_up = True
+        self.reboots = False
+        self.is_off = False
+        """Whether it was not started, or stopped, on demand."""
         self.changed = Waiters(world.scheduler)
 
     @property
     def scheduler(self) -> Scheduler:
         """The scheduler of its world."""
         return self.world.scheduler
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it answers who can reach it."""
+        return not (self.reboots or self.is_off)
 
     def now_us(self) -> int:
         """Return the time by its own clock."""
@@ -848,13 +855,27 @@ class SimulatedTarget:
         for one in self.learners.values():
             if not one.is_cut_off:
                 self.lose(one, why)
-        self.is_up = False
+        self.reboots = True
         self.cut()
         seconds = self.world.chance.between("how long a reboot takes", 1.0, 120.0)
         self.scheduler.after(seconds, self._back)
 
+    def switch(self, *, on: bool) -> None:
+        """Start the machine, or stop it, with all that runs there."""
+        if self.is_off is not on:
+            return
+        self.world.story(f"{self.name} is {'up' if on else 'down'}")
+        self.is_off = not on
+        if not on:
+            self.kill_waiter()
+            for one in self.learners.values():
+                if not one.is_cut_off:
+                    self.lose(one, Reason("the machine was restarted", "S203"))
+            self.cut()
+        self.tell()
+
     def _back(self) -> None:
-        self.is_up = True
+        self.reboots = False
         self.tell()
 
     def evict(self, one: Learner) -> None:

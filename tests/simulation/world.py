@@ -40,6 +40,7 @@ from workbench.controller.loop import experiments
 from workbench.controller.loop.loop import Loop, Settings
 from workbench.controller.runtime.lock import ControllerLock
 from workbench.controller.runtime.log import ControllerLog
+from workbench.controller.targets import on_demand
 from workbench.controller.targets.opener import OpenedTarget, open_target
 from workbench.errors import BackendUnreachable, FabricError
 from workbench.job import JobId, State, short_id
@@ -57,6 +58,9 @@ REST_SECONDS: Final = 6 * 3600.0
 
 RESERVE_SLICES: Final = 4
 """How large the home's reserve is."""
+
+IDLE_SECONDS: Final = 90.0
+"""After so long a host is stopped that was started for jobs."""
 
 VISIT_SECONDS: Final = 20.0
 """How often somebody comes by, so that a controller is started where none runs."""
@@ -82,7 +86,9 @@ class World:
         self.home = home
         groups = chance.is_active("group")
         self.scheduler = Scheduler(
-            chance, TURNS_OF_GROUPS if groups else TURNS_MAX, resumes_starters=not groups
+            chance,
+            TURNS_OF_GROUPS if groups else TURNS_MAX,
+            resumes_starters=not (groups or chance.is_active("demand")),
         )
         self.scheduler.on_died = self._thread_died
         self.disk = Disk(self.scheduler, chance)
@@ -95,6 +101,8 @@ class World:
         self.lines: list[str] = []
         self._keeps_story = keeps_story
         self._cut_until: dict[SimulatedTarget, float] = {}
+        self.on_demand: list[SimulatedTarget] = []
+        """Hosts that are started for jobs, and stopped when they idle."""
         self.targets = self._make_targets()
         self.refs = {target.name: self._ref(target) for target in self.targets}
         self.groups = self._make_groups()
@@ -176,7 +184,11 @@ class World:
             SimulatedTarget(self, name, kind, slots=int(draw.random() * 4), cpus=2.0 + int(draw.random() * 3))
             for name, kind in kinds
         ]
-        return self._with_members(made) if self.chance.is_active("group") else made
+        if self.chance.is_active("group"):
+            return self._with_members(made)
+        for target in made:
+            target.is_off = target.kind == "ssh" and self.chance.is_active("demand")
+        return made
 
     def _with_members(self, made: Sequence[SimulatedTarget]) -> list[SimulatedTarget]:
         """Return targets of which two at least are hosts that run jobs together, too."""
@@ -222,7 +234,12 @@ class World:
         runner = (
             "pod" if target.kind == "kubernetes" else "process"
         )  # whose capabilities the controller looks at
-        return TargetRef(target.name, target.kind, runner, f"{target.kind}://{target.name}")
+        options: dict[str, Any] = {}
+        if target.is_off:
+            commands = {what: f"{what} {target.name}" for what in ("start", "stop")}
+            options = {"on_demand": {**commands, "idle_minutes": IDLE_SECONDS / 60}}
+            self.on_demand.append(target)
+        return TargetRef(target.name, target.kind, runner, f"{target.kind}://{target.name}", options)
 
     def open_target(self, ref: TargetRef, home_uuid: str) -> OpenedTarget:
         """Open a target, as the controller does."""
@@ -282,6 +299,26 @@ class World:
         found.loop.ask(fields["job"], fields["kind"], fields["who"])
         return {"ok": True}
 
+    def run_command(self, command: str) -> str:
+        """Run the command that starts or stops a host; return why it failed, or nothing. It outlives its controller."""
+        what, name = command.split()
+        target = next(one for one in self.targets if one.name == name)
+        seconds = self.chance.between("how long a command takes", 0.1, 60.0)
+        fails = self.chance.goes_wrong("demand", f"{what} fails")
+        controller = self.disk.owner()
+        self.story(f"{name}: {what}")
+
+        def takes_effect() -> None:
+            if fails:
+                return
+            if what == "stop" and controller is not None and not controller.is_killed:
+                self._guard(lambda: self.checks.is_stopped(target))
+            target.switch(on=what == "start")
+
+        self.scheduler.after(seconds, takes_effect)
+        self.sleep(seconds + 0.1)
+        return f"{what} has failed" if fails else ""
+
     @contextmanager
     def reached(self) -> Iterator[None]:
         """Have clients reach its controllers, and ids of jobs be the same ones in each life."""
@@ -295,6 +332,8 @@ class World:
             patch.object(connect, "ensure_controller", ensure),
             patch.object(connect, "ensure_heard", ensure),
             patch.object(experiments, "new_job_id", self.people.search.next_job_id),
+            patch.object(on_demand, "_failure_of", self.run_command),
+            patch.object(on_demand, "TAKEN_FOR_STOPPED_SECONDS", 3600.0),
         ):
             yield
 
@@ -370,7 +409,7 @@ class World:
         target = self.chance.choose("which machine", self.targets)
         if target.kind != "kubernetes" and self.chance.below("waiter or machine", 2):
             target.kill_waiter()
-        elif target.kind == "ssh":
+        elif target.kind == "ssh" and not target.is_off:
             target.reboot()
         elif target.kind == "kubernetes":
             drained = self.chance.below("how many are evicted", 3) == 0
@@ -474,8 +513,10 @@ class World:
         if self._violation is None:
             self._end_harm()
             scheduler.run(scheduler.now + REST_SECONDS, lambda: over() or self._is_at_rest())
-        if self._violation is None and self.checks.leftover():
-            self.start_controller()  # the one before had ended before it tried again what a full disk had refused
+        if self._violation is None and (self.checks.leftover() or self.checks.left_up()):
+            # The one before had ended before it tried again what a full disk had refused, or was killed before it
+            # stopped a host.
+            self.start_controller()
             scheduler.run(scheduler.now + REST_SECONDS, lambda: over() or self._is_at_rest())
         if self._violation is not None:
             raise self._violation
@@ -493,7 +534,7 @@ class World:
         self._cut_until.clear()
         self.disk.full_until = 0.0
         for target in self.targets:
-            target.is_up, target.taken_by_others = True, 0
+            target.reboots, target.taken_by_others = False, 0
             if target.kind == "kubernetes":  # a pod waits for GPUs that are gone as long as it takes
                 target.slots = max(target.slots, target.slots_at_first)
             target.admit()

@@ -10,8 +10,10 @@ import pytest
 from backends.contract.host import BackendOptions
 from backends.registry import load_backend
 from tests.support.box import Box
+from tests.support.controllers import answers, kill
 from tests.support.real_jobs import Ground
 from tests.support.waiting import until
+from workbench.controller.client.connect import ensure_controller
 from workbench.errors import UsageError
 from workbench.job import State
 from workbench.paths import Home
@@ -74,6 +76,29 @@ def test_a_machine_on_which_something_of_another_home_runs_is_not_stopped(
         log = ground.home.controller_log
         until(lambda: "is not stopped: a learner runs there" in log.read_text())
         assert ran(commands) == []
+    finally:
+        other.clean_up()
+
+
+def test_the_next_controller_stops_a_machine_that_one_before_it_has_left_up(
+    ground: Ground, box: Box, commands: Path, tmp_path: Path
+) -> None:
+    box.daemon.start()
+    other = Ground(Home(tmp_path / "other"), TargetRef("box", "ssh", "process", address=box.address))
+    try:
+        theirs = other.submit("echo ready; while :; do sleep 0.1; done")
+        other.prints(theirs, "ready")
+        ground.ends(ground.submit("true"))
+        log = ground.home.controller_log
+        until(lambda: "is not stopped: a learner runs there" in log.read_text())
+        kill(answers(ground.home).pid)
+        other.ask(theirs, "kill")
+        other.ends(theirs)
+        assert ran(commands) == []
+
+        ensure_controller(ground.home)
+        until(lambda: ran(commands) == ["stop"])
+        until(lambda: not list(ground.home.machines_on_demand.iterdir()))
     finally:
         other.clean_up()
 

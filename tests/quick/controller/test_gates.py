@@ -692,7 +692,7 @@ def test_a_host_is_asked_about_the_next_attempt_though_it_waits_as_the_one_befor
     tracked.is_handed_over = tracked.has_gates = True
     tracked.gates = HostGates()
     line, asked = HostLine(cast(Any, None)), LineUp((), handed_over=(tracked.line_entry(),))
-    line.answered(CapacityMeasured("box", None, 0, "", lined_up=frozenset(asked.handed_over)), 0.0)
+    line.answered(CapacityMeasured("box", None, 0, "", lined_up=frozenset(asked.handed_over)), 0.0, 0.0)
     assert line.due(asked, 0.0) is None
 
     tracked.row = replace(tracked.row, attempt=6)
@@ -812,11 +812,28 @@ def test_an_answer_by_one_connection_is_heeded_by_jobs_of_another_one_to_the_sam
 def test_who_waits_at_a_host_does_so_on_when_its_capacity_alone_was_asked_for() -> None:
     line = HostLine(cast(Any, None))
     entry = LinedUpJob("a", gpus=1, each=1, priority=50)
-    line.answered(CapacityMeasured("box", None, 0, "", lined_up=frozenset([entry])), 0.0)
+    line.answered(CapacityMeasured("box", None, 0, "", lined_up=frozenset([entry])), 0.0, 0.0)
 
-    line.answered(CapacityMeasured("box", None, 0, ""), 0.0)
+    line.answered(CapacityMeasured("box", None, 0, ""), 0.0, 0.0)
 
     assert line.lined_up == {entry}
+
+
+def test_a_job_is_sent_again_once_its_host_was_given_it() -> None:
+    """Its gates are those of the moment in which the launch was prepared: newer ones may have been sent meanwhile."""
+    line = HostLine(cast(Any, None))
+    given = LinedUpJob("a", gpus=1, each=1, priority=50, is_handed_over=True)
+    waits = LinedUpJob("b", gpus=1, each=1, priority=50)
+    answer = CapacityMeasured("box", None, 0, "", lined_up=frozenset([given, waits]))
+    line.answered(answer, 1.0, 0.0)
+
+    assert line.launched("a", 3.0)
+    assert not line.launched("b", 3.0)
+    assert line.lined_up == {waits}
+    line.answered(answer, 4.0, 2.0)  # it was asked before
+    assert line.lined_up == {waits}
+    line.answered(answer, 6.0, 5.0)
+    assert line.lined_up == {given, waits}
 
 
 def test_a_host_is_sent_only_what_is_new_of_those_that_it_starts() -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 from workbench.clock import now_us
 from workbench.controller.decide.errors import sentence
 from workbench.controller.decide.messages import (
+    CallFailed,
+    CallFinished,
     CapacityMeasured,
     CapacityUnknown,
     CheckpointsRetained,
@@ -24,7 +26,7 @@ from workbench.controller.decide.messages import (
     Unreachable,
     Woken,
 )
-from workbench.controller.decide.model import Action, CancelLaunch, Purge, Stop, Untrack
+from workbench.controller.decide.model import Action, CancelLaunch, Operation, Purge, Stop, Untrack
 from workbench.controller.decide.reconcile import decide, is_alive
 from workbench.controller.decide.restarts import backoff_seconds
 from workbench.controller.decide.scheduler import QueueVerdict
@@ -40,6 +42,7 @@ from workbench.controller.runtime.concurrency import THREADS, Concurrency, Queue
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.targets.backend_worker import BackendWorker
 from workbench.controller.targets.ingest import JournalIngestion
+from workbench.controller.targets.on_demand import noted_machines
 from workbench.controller.targets.opener import Opener, open_target
 from workbench.controller.targets.worker_pool import drain
 from workbench.errors import CannotWrite, FabricError, NoSpaceLeft
@@ -270,6 +273,10 @@ class Loop:
             case StopAsked():
                 self._woken = True
                 return self._request_handler.take(event)
+            case CallFinished(Operation.LAUNCH, attempt) | CallFailed(Operation.LAUNCH, attempt):
+                touched = self._event_handler.take(event)
+                self._queue.launch_ended(attempt.job_id)
+                return touched
             case CapacityUnknown():
                 self._queue.unmeasured(event)
                 self._context.queue_stale = True
@@ -331,6 +338,8 @@ class Loop:
                 }:
                     catch_up(store, job_id)
             self._loaded = True
+            for ref in noted_machines(self._context.home):
+                self._context.worker(ref)  # which stops it when it has idled
         for row in open_jobs(store):
             if row.id not in self._context.jobs:
                 self._track(row)

@@ -573,18 +573,38 @@ class HostLine:
     turns: Mapping[str, HostTurn] = field(default_factory=dict)
     ask_at: float | None = None
     """When the queue is read again, though nothing has changed here."""
+    _launched_at: dict[str, float] = field(default_factory=dict)
+    """By job: when a launch of it ended last."""
 
-    def answered(self, found: CapacityMeasured, now: float) -> None:
+    def answered(self, found: CapacityMeasured, now: float, asked_at: float) -> None:
         """Take over what the host said of those whom it was asked about."""
         if found.lined_up is None:
             return
-        self.lined_up, self.turns = found.lined_up, found.turns
+        self._launched_at = {job: at for job, at in self._launched_at.items() if at >= asked_at}
+        overtaken = self._launched_at.keys()
+        self.lined_up = frozenset(
+            one for one in found.lined_up if not (one.is_handed_over and one.job in overtaken)
+        )
+        self.turns = found.turns
         # Who holds GPUs out of turn changes no more often than other holders do.
         is_shared = any(
             turn.of > len(found.turns) or turn.limit or turn.preempts for turn in found.turns.values()
         )
         again = ASK_AGAIN_SECONDS if is_shared else HOLDERS_SECONDS if found.holders else None
         self.ask_at = None if again is None else now + again
+
+    def launched(self, job_id: str, now: float) -> bool:
+        """Have a job that was given to its host be sent again: what it was given with may be older than what was sent.
+
+        The gates of an attempt are those of the moment in which its launch was prepared.
+
+        Returns:
+            Whether it was sent before.
+        """
+        self._launched_at[job_id] = now
+        sent = {one for one in self.lined_up if one.job == job_id and one.is_handed_over}
+        self.lined_up -= sent
+        return bool(sent)
 
     def due(self, line_up: LineUp, now: float) -> float | None:
         """Return when the host is to be asked: now if others wait than those who lined up, or stand elsewhere."""
@@ -642,7 +662,7 @@ class JobQueue:
     def measured(self, found: CapacityMeasured) -> None:
         """Take over a measured capacity. Slots that others held may be free now."""
         context = self._context
-        self._measure_requested.pop(found.target, None)
+        asked_at = self._measure_requested.pop(found.target, 0.0)
         machines = {machine for machine, line in self._lines.items() if line.worker.key == found.target}
         for tracked in context.jobs_at(found.target):
             tracked.answered_again()
@@ -664,7 +684,7 @@ class JobQueue:
                     self._still_busy(tracked, found)
         for line in self._lines.values():
             if line.worker.key == found.target:
-                line.answered(found, context.now())
+                line.answered(found, context.now(), asked_at)
 
     def unmeasured(self, event: CapacityUnknown) -> None:
         """Note that a capacity cannot be read: a launch is tried, and its error says why."""
@@ -681,6 +701,11 @@ class JobQueue:
         for machine, line in list(self._lines.items()):
             if line.worker.key == target:
                 del self._lines[machine]  # the entries went with the connection
+
+    def launch_ended(self, job_id: str) -> None:
+        """Note that a launch has ended, however it did: its host may have the job now."""
+        for line in self._lines.values():
+            self._context.queue_stale |= line.launched(job_id, self._context.now())
 
     def slots_freed(self) -> None:
         """Note that a job let go of what it held: who waits for slots retries again at once."""

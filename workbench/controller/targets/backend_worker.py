@@ -36,7 +36,7 @@ from workbench.controller.targets.mirror import (
     learners_of,
 )
 from workbench.controller.targets.observer import TargetObserver
-from workbench.controller.targets.on_demand import OnDemand
+from workbench.controller.targets.on_demand import OnDemand, is_noted, note_machine
 from workbench.controller.targets.opener import LineUp, OpenedTarget, Opener
 from workbench.controller.targets.worker_pool import Call, Post, WorkerPool
 from workbench.errors import BackendUnreachable, CannotWrite, ConfigError, FabricError, TryAgain
@@ -144,7 +144,7 @@ class BackendWorker:
         self._fetching = WorkerPool(f"fetch {key}", post, width=FETCHES_AT_ONCE, concurrency=concurrency)
         self._pools = (self._launching, self._stopping, self._removing, self._looking, self._fetching)
         self._mirrors = Mirrors(home, concurrency)
-        self._on_demand = _on_demand(ref, post, concurrency)
+        self._on_demand = self._make_on_demand()
         # This machine's journals are the jobs' own folders, and there is no thread for nothing.
         self._mirroring = (
             None if ref.type == "local" else MirrorWorker(key, self._mirrors, self._make_runner, concurrency)
@@ -453,21 +453,27 @@ class BackendWorker:
         return mine[1]
 
     def _make_runner(self) -> Runner:
-        return self._open().runner()
+        """Return a runner for who looks after learners."""
+        return self._open(watches=True).runner()
 
-    def _open(self, *, may_start: bool = False) -> OpenedTarget:
+    def _open(self, *, may_start: bool = False, watches: bool = False) -> OpenedTarget:
         """Return the connection, opened if need be.
 
         Args:
             may_start: whether a machine that starts on demand is started: a job waits for it.
+            watches: whether it is started once it has been silent for a while: a job has begun there, or may have.
         """
         if self._on_demand is None:
             return self._reach()
+        if may_start:
+            self._on_demand.claim()
         try:
             opened = self._reach()
         except BackendUnreachable as error:
             if may_start:
                 raise self._on_demand.request_start(error) from error
+            if watches:
+                raise self._on_demand.unanswered(error) from error
             raise
         self._on_demand.answered()
         return opened
@@ -497,6 +503,27 @@ class BackendWorker:
                 self._opened = opened
             return opened
 
+    def _make_on_demand(self) -> OnDemand | None:
+        ref = self.ref
+        try:
+            demand = read_demand(ref.options.get("on_demand"))
+        except ConfigError as error:
+            self._post(LogNote(f"{ref.backend}: {error}"))
+            return None
+        if demand is None:
+            return None
+        is_up = bool(demand.stop) and is_noted(self._home, ref)
+        say = self._say
+        return OnDemand(ref.backend, demand, say, self._note_machine, self._concurrency, is_up=is_up)
+
+    def _say(self, text: str) -> None:
+        self._post(LogNote(text))
+
+    def _note_machine(self, is_up: bool) -> None:
+        note_machine(self._home, self.ref, is_up=is_up)
+        if not is_up:
+            self._drop_connection()  # it may seem to be open long after its machine was stopped
+
     def _drop_connection(self) -> None:
         """Have the next call open a new connection. A thread that hangs in opening one keeps the old lock."""
         self._opening = self._concurrency.lock()
@@ -509,14 +536,3 @@ class BackendWorker:
 def _close(opened: OpenedTarget) -> None:
     with contextlib.suppress(Exception):  # nobody uses it any more
         opened.close()
-
-
-def _on_demand(ref: TargetRef, post: Post, concurrency: Concurrency) -> OnDemand | None:
-    try:
-        demand = read_demand(ref.options.get("on_demand"))
-    except ConfigError as error:
-        post(LogNote(f"{ref.backend}: {error}"))
-        return None
-    if demand is None:
-        return None
-    return OnDemand(ref.backend, demand, lambda text: post(LogNote(text)), concurrency)
