@@ -403,7 +403,7 @@ class Checks:
         deleted = self.store.rows("SELECT id FROM jobs WHERE deleted_us IS NOT NULL")
         return next((str(one) for (one,) in deleted if self._world.home.job(one).path.exists()), "")
 
-    def is_stopped(self, target: SimulatedTarget) -> None:
+    def machine_stops(self, target: SimulatedTarget) -> None:
         """Nothing runs at a host that is being stopped, unless two controllers work, of which one needs it."""
         controllers = sum(not (one.is_over or one.process.is_killed) for one in self._world.controllers)
         running = [one.name for one in target.learners.values() if one.may_run]

@@ -851,12 +851,8 @@ class SimulatedTarget:
         else:
             why = Reason("the learner's agent was killed together with the learner", "S202")
         self.world.story(f"{self.name} reboots")
-        self.kill_waiter()
-        for one in self.learners.values():
-            if not one.is_cut_off:
-                self.lose(one, why)
         self.reboots = True
-        self.cut()
+        self._go_down(why)
         seconds = self.world.chance.between("how long a reboot takes", 1.0, 120.0)
         self.scheduler.after(seconds, self._back)
 
@@ -867,12 +863,15 @@ class SimulatedTarget:
         self.world.story(f"{self.name} is {'up' if on else 'down'}")
         self.is_off = not on
         if not on:
-            self.kill_waiter()
-            for one in self.learners.values():
-                if not one.is_cut_off:
-                    self.lose(one, Reason("the machine was restarted", "S203"))
-            self.cut()
+            self._go_down(Reason("the machine was restarted", "S203"))
         self.tell()
+
+    def _go_down(self, why: Reason) -> None:
+        self.kill_waiter()
+        for one in self.learners.values():
+            if not one.is_cut_off:
+                self.lose(one, why)
+        self.cut()
 
     def _back(self) -> None:
         self.reboots = False

@@ -312,7 +312,7 @@ class World:
             if fails:
                 return
             if what == "stop" and controller is not None and not controller.is_killed:
-                self._guard(lambda: self.checks.is_stopped(target))
+                self._guard(lambda: self.checks.machine_stops(target))
             target.switch(on=what == "start")
 
         self.scheduler.after(seconds, takes_effect)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -44,6 +44,27 @@ def ground(home: Home, box: Box, commands: Path) -> Iterator[Ground]:
     made.clean_up()
 
 
+@pytest.fixture
+def used(ground: Ground, box: Box, tmp_path: Path) -> Iterator[Callable[[], None]]:
+    """Have the machine idle, but for a job of another home; the call ends that."""
+    box.daemon.start()
+    other = Ground(Home(tmp_path / "other"), TargetRef("box", "ssh", "process", address=box.address))
+    theirs = other.submit("echo ready; while :; do sleep 0.1; done")
+
+    def end() -> None:
+        other.ask(theirs, "kill")
+        other.ends(theirs)
+
+    try:
+        other.prints(theirs, "ready")
+        ground.ends(ground.submit("true"))
+        log = ground.home.controller_log
+        until(lambda: "is not stopped: a learner runs there" in log.read_text())
+        yield end
+    finally:
+        other.clean_up()
+
+
 def ran(commands: Path) -> list[str]:
     return commands.read_text().split() if commands.exists() else []
 
@@ -64,43 +85,21 @@ def test_a_job_starts_its_machine_once_and_an_idle_machine_is_stopped(
     until(lambda: ran(commands) == ["start", "stop"])
 
 
-def test_a_machine_on_which_something_of_another_home_runs_is_not_stopped(
-    ground: Ground, box: Box, commands: Path, tmp_path: Path
-) -> None:
-    box.daemon.start()
-    other = Ground(Home(tmp_path / "other"), TargetRef("box", "ssh", "process", address=box.address))
-    try:
-        theirs = other.submit("echo ready; while :; do sleep 0.1; done")
-        other.prints(theirs, "ready")
-        ground.ends(ground.submit("true"))
-        log = ground.home.controller_log
-        until(lambda: "is not stopped: a learner runs there" in log.read_text())
-        assert ran(commands) == []
-    finally:
-        other.clean_up()
+@pytest.mark.usefixtures("used")
+def test_a_machine_on_which_something_of_another_home_runs_is_not_stopped(commands: Path) -> None:
+    assert ran(commands) == []
 
 
 def test_the_next_controller_stops_a_machine_that_one_before_it_has_left_up(
-    ground: Ground, box: Box, commands: Path, tmp_path: Path
+    ground: Ground, used: Callable[[], None], commands: Path
 ) -> None:
-    box.daemon.start()
-    other = Ground(Home(tmp_path / "other"), TargetRef("box", "ssh", "process", address=box.address))
-    try:
-        theirs = other.submit("echo ready; while :; do sleep 0.1; done")
-        other.prints(theirs, "ready")
-        ground.ends(ground.submit("true"))
-        log = ground.home.controller_log
-        until(lambda: "is not stopped: a learner runs there" in log.read_text())
-        kill(answers(ground.home).pid)
-        other.ask(theirs, "kill")
-        other.ends(theirs)
-        assert ran(commands) == []
+    kill(answers(ground.home).pid)
+    used()
+    assert ran(commands) == []
 
-        ensure_controller(ground.home)
-        until(lambda: ran(commands) == ["stop"])
-        until(lambda: not list(ground.home.machines_on_demand.iterdir()))
-    finally:
-        other.clean_up()
+    ensure_controller(ground.home)
+    until(lambda: ran(commands) == ["stop"])
+    until(lambda: not list(ground.home.machines_on_demand.iterdir()))
 
 
 def test_what_a_machine_that_was_never_started_can_do_besides_processes_is_not_known(

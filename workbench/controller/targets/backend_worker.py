@@ -513,8 +513,7 @@ class BackendWorker:
         if demand is None:
             return None
         is_up = bool(demand.stop) and is_noted(self._home, ref)
-        say = self._say
-        return OnDemand(ref.backend, demand, say, self._note_machine, self._concurrency, is_up=is_up)
+        return OnDemand(ref.backend, demand, self._say, self._note_machine, self._concurrency, is_up=is_up)
 
     def _say(self, text: str) -> None:
         self._post(LogNote(text))

@@ -55,7 +55,7 @@ class OnDemand:
         name: str,
         demand: OnDemandSettings,
         say: Callable[[str], None],
-        note: Callable[[bool], None] = lambda is_up: None,
+        note: Callable[[bool], None],
         concurrency: Concurrency = THREADS,
         *,
         is_up: bool = False,
@@ -83,8 +83,7 @@ class OnDemand:
         self._idle_since: float | None = None
         self._stop_at = 0.0
         self._silent_seconds = 0.0
-        """For how long it has been tried in vain to ask what runs there; a time in which nobody tried counts little."""
-        self._asked_at = 0.0
+        """The pauses in all since it was first asked in vain what runs there: a night asleep is one of them."""
         self._unanswered_since: float | None = None
         """Since when it does not answer who looks after a job that is open there."""
         self._said = ""
@@ -180,12 +179,10 @@ class OnDemand:
 
     def _cannot_ask(self, error: BaseException) -> None:
         """Ask again later, more and more seldom: perhaps somebody else has stopped it, perhaps its link is cut."""
-        now = elapsed_seconds()
-        since_then = min(now - self._asked_at, STOP_AGAIN_LONGEST_SECONDS) if self._silent_seconds else 1.0
-        self._silent_seconds, self._asked_at = self._silent_seconds + since_then, now
         if self._silent_seconds < TAKEN_FOR_STOPPED_SECONDS:
             pause = min(max(STOP_AGAIN_SECONDS, self._silent_seconds), STOP_AGAIN_LONGEST_SECONDS)
-            self._stop_at = max(self._stop_at, now + pause)
+            self._silent_seconds += pause
+            self._stop_at = elapsed_seconds() + pause
             self._say_once(f"{self._name} is not stopped: cannot find out what runs there: {error}")
             return
         hours = TAKEN_FOR_STOPPED_SECONDS / 3600

@@ -453,7 +453,7 @@ def combined(
     turns = {
         entry.job: turn
         for entry in waiting
-        # One that never starts as it is has none: its launch says so.
+        # A job that can never start as its hosts are has no turn: it is launched, and its error says why.
         if entry.job not in lacking and (turn := _turn_at_all(entry, found)) is not None
     }
     return CapacityMeasured(target, capacity, free, holders, turns=turns, lacking=lacking)
