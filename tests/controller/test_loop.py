@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from runners.interface import AttemptRef, LaunchPlan, LaunchProgress, LaunchRequest, LearnerRef, StopRequest
-from tests.controller.bench import Bench
+from tests.controller.bench import FAR, MEMORY, Bench
+from tests.controller.memory_backend import MemoryBackend
 from tests.support.waiting import patience, until
 from workbench.controller.client.requests import ask
 from workbench.errors import (
@@ -225,6 +227,53 @@ def test_deleting_a_running_job_stops_removes_and_leaves_a_tombstone_alone(bench
     assert bench.backend.removed == [AttemptRef(home_uuid(bench.home), job_id, 1, 1)]
     assert bench.backend.learners == {}
     assert list(bench.home.secrets.iterdir()) == []
+
+
+@pytest.fixture
+def moved(bench: Bench) -> tuple[str, MemoryBackend]:
+    """A job that has ended here, and was at another backend before, which is returned, too."""
+    far = MemoryBackend()
+    bench.stop()
+    bench.start(open_target=lambda ref, uuid: (far if ref == FAR else bench.backend).open(ref, uuid))
+    job_id = bench.submit(target=FAR)
+    bench.runs(job_id)
+    far.exit(job_id, code=1)
+    bench.ends(job_id)
+    ask(bench.store, job_id, "resume", origin="test", payload={"place": asdict(MEMORY)})
+    bench.wake()
+    bench.runs(job_id, attempt=2)
+    bench.backend.exit(job_id, attempt=2)
+    bench.ends(job_id, attempt=2)
+    return job_id, far
+
+
+def test_a_job_that_was_moved_is_removed_from_all_backends_that_it_was_at(
+    bench: Bench, moved: tuple[str, MemoryBackend]
+) -> None:
+    job_id, far = moved
+    bench.ask(job_id, "delete")
+    until(lambda: not bench.home.job(job_id).path.exists(), bench.log)
+
+    attempts_of_it = [AttemptRef(home_uuid(bench.home), job_id, number, 1) for number in (1, 2)]
+    assert bench.backend.removed == far.removed == attempts_of_it
+    assert far.learners == {}
+
+
+def test_a_backend_that_a_deleted_job_was_moved_from_and_that_is_gone_does_not_keep_it(
+    bench: Bench, moved: tuple[str, MemoryBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id, far = moved
+
+    def is_gone(attempt: AttemptRef) -> None:
+        raise BackendUnreachable("the host is down")
+
+    far.on_remove = is_gone
+    monkeypatch.setattr("workbench.controller.loop.job_state.FORMER_TRIES", 2)
+    bench.ask(job_id, "delete")
+    bench.says(job_id, "is being deleted; far cannot be reached: the host is down")
+    until(lambda: not bench.home.job(job_id).path.exists(), bench.log)
+
+    assert f"{job_id}: what it left at far, where it was before, stays there (fabric gc)" in bench.log()
 
 
 def test_a_failure_is_restarted_as_often_as_asked_for_with_a_pause_that_grows(bench: Bench) -> None:

@@ -34,10 +34,13 @@ FAULTS: Final = {
     "group": "jobs run on several hosts together, beside jobs at each of these",
     "order": "threads take turns in any order, and lose the processor anywhere they may",
     "demand": "a host is started for jobs, and stopped when it idles, by commands that take long and fail",
+    "queue": "jobs begin at a time; somebody changes their priority or that time, or has one go on at another target",
 }
 """The kinds of faults, and what each does."""
 
-FAULTS_AT_FIRST: Final = tuple(kind for kind in FAULTS if kind not in ("search", "rules", "group", "demand"))
+FAULTS_AT_FIRST: Final = tuple(
+    kind for kind in FAULTS if kind not in ("search", "rules", "group", "demand", "queue")
+)
 """Those that there were when the first regressions were listed: such a line names no kinds."""
 
 ORDER: Final = "order/turns#0"

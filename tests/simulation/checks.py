@@ -17,6 +17,7 @@ from workbench.paths import Home
 from workbench.spec import SWEEP_LABEL
 from workbench.store.db.database import Store
 from workbench.store.queries.jobs import job
+from workbench.time_expressions import iso_us
 
 if TYPE_CHECKING:
     from runners.shared.staged_launch import Rendezvous
@@ -117,10 +118,21 @@ class Checks:
             comes_before = f"{other.ref.job_id}:completed" in one.spec.after
             if comes_before and other.runs and not other.is_hidden:
                 raise Violation(f"{one.name} comes after {other.name}, which runs")
+        self._check_time(one)
         self._check_limit(one)
         self._check_log_policies(one)
         if target.held() > target.slots and not self._world.chance.is_active("capacity"):
             raise Violation(f"{target.name} has {target.slots} GPUs, and {target.held()} are held")
+
+    def _check_time(self, one: Learner) -> None:
+        """Nothing starts before its time, unless somebody has changed that, or a clock is wrong."""
+        sql = "SELECT 1 FROM requests WHERE job_id = ? AND kind = 'queue' LIMIT 1"
+        begin_us = iso_us(one.spec.begin) if one.spec.begin else None
+        if begin_us is None or self._world.chance.has_happened(("clock",)):
+            return
+        self._world.judged["a job begins at its time"] += 1
+        if self._world.scheduler.now_us() < begin_us and not self.store.row(sql, (one.ref.job_id,)):
+            raise Violation(f"{one.name} starts before {one.spec.begin}")
 
     def _check_limit(self, one: Learner) -> None:
         """No more attempts of a sweep run at once than may."""

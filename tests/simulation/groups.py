@@ -184,7 +184,8 @@ class MemberTarget(SimulatedTarget):
             return
         if not self.world.chance.goes_wrong("learner", "agents do not agree"):
             one.decided = True
-            self.world.checks.is_heard_soon(key)
+            if not one.is_hidden:  # what it has decided lies in its files
+                self.world.checks.is_heard_soon(key)
             self.decide(AttemptRef(one.ref.home, *key, one.spec.learners), failed=failed)
 
     def remove(self, attempt: AttemptRef) -> None:

@@ -127,6 +127,22 @@ MUTANTS: Final = (
         "a deleted job's learners stay where they are",
     ),
     Mutant(
+        "left-where-it-was",
+        "workbench/controller/loop/actions.py",
+        "tracked.to_remove_at = [now_at, *former]",
+        "tracked.to_remove_at = [now_at]",
+        "a deleted job is not removed from targets where it was before",
+        faults="queue,people",
+    ),
+    Mutant(
+        "begins-early",
+        "workbench/controller/loop/queue.py",
+        "    return 0 if begin is None else begin - now\n",
+        "    return 0 if begin is None else begin - now - 5_000_000\n",
+        "a job begins five seconds before its time",
+        faults="queue",
+    ),
+    Mutant(
         "begun-forgotten",
         "workbench/controller/loop/job_state.py",
         "started=trouble.started or self.begun)",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +18,9 @@ from workbench.errors import FabricError
 from workbench.job import TERMINAL, JobId, State, short_id
 from workbench.spec import SWEEP_LABEL, Framework, JobSpec
 from workbench.store.db.database import Store
+from workbench.store.db.rows import is_over
+from workbench.store.queries.home_queue import ask_for_position, waiting_jobs
+from workbench.store.queries.jobs import job
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -45,6 +50,8 @@ class People:
         self._stopped: set[str] = set()
         self.resumed: set[str] = set()
         """Jobs that somebody has asked to go on."""
+        self._moved: list[JobId] = []
+        """Jobs that went on at another target, and are deleted when all have ended."""
         self.refused: set[JobId] = set()
         """Jobs of which their command said that they were not submitted."""
         self.is_over = False
@@ -130,6 +137,7 @@ class People:
             settle_seconds=1.0 + int(draw.random() * 5),
             ends_when="first" if draw.random() < 0.6 else "all",
             after=(after,) if after else (),
+            **self._queued(),
             labels={SWEEP_LABEL: sweep} if sweep else {},
             at_most=self._at_most if sweep else None,
             stop_when=rules,
@@ -146,10 +154,26 @@ class People:
             f"restarts {spec.max_restarts} and {spec.max_platform_restarts}{', after ' + after if after else ''}"
             f"{f', {self._at_most} at most of the sweep {sweep}' if sweep else ''}"
             f"{''.join(f', {one}' for one in (*rules, *policies))}"
+            f"{f', at {spec.begin}' if spec.begin else ''}"
         )
         self.run(f"submit of {short_id(job_id)}", work, lambda: self.refused.add(job_id))
         if chance.is_active("people"):
             world.scheduler.after(chance.between("when people act", 0.0, 30.0), lambda: self._act(job_id))
+        if chance.is_active("queue"):
+            world.scheduler.after(
+                chance.between("when the queue is changed", 0.0, 20.0), lambda: self._change(job_id)
+            )
+
+    def _queued(self) -> dict[str, Any]:
+        """Return what a job says of its turn."""
+        draw = self._world.chance.of("when jobs begin")
+        if not self._world.chance.is_active("queue") or draw.random() < 0.5:
+            return {}
+        return {"priority": int(draw.random() * 101), "begin": self._time_in(40 * draw.random())}
+
+    def _time_in(self, seconds: float) -> str:
+        """Return a time so many seconds from now, by the clock here, as manifests write it."""
+        return datetime.fromtimestamp(self._world.scheduler.now_us() / 1e6 + seconds, UTC).isoformat()
 
     def _group(self) -> str:
         """Return the hosts that a job is to run on together; empty for a job at one target."""
@@ -189,6 +213,43 @@ class People:
             self.ask(job_id, kind)
         world.scheduler.after(chance.between("when people act", 0.0, 20.0), lambda: self._act(job_id))
 
+    def _change(self, job_id: JobId) -> None:
+        """Change where a job stands that waits, or have one that has ended go on at another target."""
+        world, chance = self._world, self._world.chance
+        if chance.ended:
+            return
+        if chance.goes_wrong("queue", "change", 3.0):
+            draw = chance.of("what of the queue is changed")
+            priority = int(draw.random() * 101) if draw.random() < 0.5 else None
+            begin = ("", self._time_in(60 * draw.random() - 20))[int(draw.random() * 2)]
+            backend = chance.choose("where a job goes on", list(world.refs))
+            process = f"change of {short_id(job_id)}"
+            self.run(process, lambda store: self._ask_for_change(store, job_id, priority, begin, backend))
+        world.scheduler.after(
+            chance.between("when the queue is changed", 0.0, 15.0), lambda: self._change(job_id)
+        )
+
+    def _ask_for_change(
+        self, store: Store, job_id: JobId, priority: int | None, begin: str, backend: str
+    ) -> None:
+        world, row = self._world, job(store, job_id)
+        if row is not None and is_over(row) and row.deleted_us is None:
+            target = world.refs[backend]
+            self.resumed.add(job_id)
+            if target != row.target and job_id not in self._moved:
+                self._moved.append(job_id)
+            world.story(f"somebody asks: resume {short_id(job_id)} at {backend}")
+            ask(store, job_id, "resume", origin="simulation", payload={"place": asdict(target)})
+        one = next((one for one in waiting_jobs(store, asked=True) if one.row.id == job_id), None)
+        if one is None:
+            return
+        stands = replace(one.stands, begin=begin)
+        if priority is not None:
+            stands = replace(one.stands, priority=priority)
+        text = f"priority {stands.priority}, begin {stands.begin}"
+        world.story(f"somebody asks: {short_id(job_id)} has {text}")
+        ask_for_position(store, one.row, stands, text, "somebody", "simulation")
+
     def ask(self, job_id: JobId, kind: str) -> None:
         """Ask for something."""
         if kind in ("halt", "kill", "delete"):
@@ -212,6 +273,9 @@ class People:
     def _wait(self, until: float) -> None:
         world, left = self._world, self._left()
         self.is_over = not left and not self._has_requests() and not self.search.left()
+        if self.is_over and self._moved:
+            self.is_over = False
+            self.ask(self._moved.pop(), "delete")
         if self.is_over:
             # A controller may still find a job whose command was killed once its history was written.
             world.scheduler.after(10.0, lambda: self._wait(until))

@@ -477,6 +477,8 @@ class World:
             one.does.run_seconds >= FOR_EVER and not one.is_over and not self.checks.is_to_be_stopped(one)
             for one in self.all_learners()
         )
+        if self.chance.has_happened(("clock",)):  # it will be that time, perhaps in a day
+            hangs |= any(self.checks.reason_of(job_id).startswith("waits until") for job_id, _ in left)
         if not hangs and not any(" now" in self.checks.reason_of(job_id) for job_id, _ in left):
             waiting = ", ".join(f"{short_id(job_id)} ({state})" for job_id, state in left)
             self.fail(Violation(f"waits for ever: {waiting or 'a request'}"))

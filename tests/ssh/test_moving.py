@@ -88,6 +88,17 @@ def test_a_job_goes_to_a_host_and_home_and_back_with_all_that_it_has_made(
     assert "from the checkpoint step-3" in fabric("events", job).stdout
 
 
+def test_a_job_that_was_moved_is_deleted_wherever_it_was(box: Box, fabric: Fabric, home: Home) -> None:
+    job = run(fabric, "--backend", box.address, "--runner", "process")
+    goes_on(fabric, home, job, "-b", "local", "--runner", "process")
+    assert folders_there(box.user.home, job)
+
+    fabric("delete", job, "--yes")
+
+    assert not folders_there(box.user.home, job)
+    assert not home.job(job).path.exists()
+
+
 def test_an_attempt_that_begins_by_itself_where_a_job_went_keeps_what_is_newer_there(
     box: Box, fabric: Fabric, home: Home
 ) -> None:

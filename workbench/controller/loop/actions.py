@@ -44,6 +44,7 @@ from workbench.learner.journal.state import BY_CONTROLLER
 from workbench.spec import JobSpec
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
+from workbench.store.history.journal import targets_of
 from workbench.store.queries.experiments import ID_PREFIX
 from workbench.store.queries.jobs import detail, job
 from workbench.store.queries.learners import learners, save_learner
@@ -331,7 +332,11 @@ class ActionExecutor:
         if tracked.restarts_at_host() is not None:
             numbers.insert(0, last.attempt + 1)  # it may be there though its record is gone
         attempts = [AttemptRef(last.home, last.job_id, number, last.learners) for number in numbers]
-        self._worker(tracked).remove(attempts, deleted=True)
+        if not tracked.to_remove_at:
+            now_at = tracked.row.target
+            former = [one for one in targets_of(self._context.home, last.job_id) if one != now_at]
+            tracked.to_remove_at = [now_at, *former]
+        self._context.worker(tracked.to_remove_at[0]).remove(attempts, deleted=True)
 
     def _purge(self, tracked: TrackedJob) -> None:
         context = self._context

@@ -360,6 +360,10 @@ class EventHandler:
             self._context.log.say(f"{tracked.row.id}: {event.operation}: {trouble.reason.text}")
         if event.operation is Operation.REMOVE and self._has_nothing_there(tracked, trouble):
             tracked.removed_all()
+        elif event.operation is Operation.REMOVE and tracked.leaves_files_behind:
+            text = f"what it left at {tracked.to_remove_at[0].backend}, where it was before, stays there (fabric gc)"
+            self._context.log.say(f"{tracked.row.id}: {text}: {trouble.reason.text}")
+            tracked.removed_all()
         else:
             tracked.call_failed(trouble, self._context.now())
         return {tracked.row.id}
@@ -434,4 +438,5 @@ def _unreachable_text(tracked: TrackedJob, why: str) -> str:
         return why
     # A time of its own for each try would be another reason each time, and written down.
     again = f"next try within {RETRY_LONGEST_SECONDS:g} s"
-    return f"{tracked.row.target.backend} cannot be reached: {why.rstrip('.')}; {again}"
+    target = tracked.to_remove_at[0] if tracked.to_remove_at else tracked.row.target
+    return f"{target.backend} cannot be reached: {why.rstrip('.')}; {again}"

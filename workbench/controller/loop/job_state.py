@@ -28,12 +28,15 @@ from workbench.learner.journal.launch_document import (
 )
 from workbench.learner.queue.entries import group_mark, marks_text, shared_name
 from workbench.spec import SWEEP_LABEL, JobSpec
-from workbench.store.db.rows import OF_HOME, WATCHED, JobRow, LearnerRow
+from workbench.store.db.rows import OF_HOME, WATCHED, JobRow, LearnerRow, TargetRef
 from workbench.store.queries.home_queue import QueuePosition
 from workbench.values import dataclass
 
 EXHAUSTED_TRIES: Final = 5
 """How often a call is tried again that the controller has too little memory or too few descriptors for."""
+
+FORMER_TRIES: Final = 5
+"""So often it is tried to remove what a deleted job left where it was before."""
 
 REFUSED_TRIES: Final = 5
 """How often a launch ahead of its turn is tried again that is refused after one without an answer."""
@@ -95,6 +98,8 @@ class TrackedJob:
     log_matches: tuple[LogMatch, ...] = ()
     vanished: bool = False
     cleaned: bool = False
+    to_remove_at: list[TargetRef] = field(default_factory=list)
+    """Where a deleted job may have left something yet, its own target first; empty until that was looked up."""
     removed: bool = False
     unreachable: str = ""
     unreachable_since: float | None = None
@@ -576,6 +581,12 @@ class TrackedJob:
         if stopped is not None:
             self.stop_sent = stopped
 
+    @property
+    def leaves_files_behind(self) -> bool:
+        """Whether a target where a deleted job was before fails so often that what the job left there stays."""
+        is_former = bool(self.to_remove_at) and self.to_remove_at[0] != self.row.target
+        return is_former and self.tries + 1 >= FORMER_TRIES
+
     def probed_previous(self, shown: Iterable[LearnerStatus], now: float) -> None:
         """Take over the answer to a probe of the previous attempt."""
         self._call_succeeded()
@@ -588,7 +599,8 @@ class TrackedJob:
         """Note that the backend has nothing left of the job, or of this attempt while the job is open."""
         self._call_succeeded()
         if self.row.state in TERMINAL:
-            self.removed = True
+            del self.to_remove_at[:1]
+            self.removed = not self.to_remove_at
         else:
             self.cleaned = True
 

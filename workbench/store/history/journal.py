@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from workbench.clock import now_us
+from workbench.errors import InputMissing
 from workbench.learner.texts import clean_json
 from workbench.paths import Home, make_private_folder
 from workbench.store.db.database import Store
 from workbench.store.db.errors import write_failure
+from workbench.store.db.rows import TargetRef
+from workbench.store.history.job_file import read_job_document
 from workbench.store.history.projection import apply
 
 DURABLE: Final = frozenset({"submit", "step", "mend", "attempt", "intent", "request", "settle", "annotate"})
@@ -95,6 +98,25 @@ def read_events(file: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], i
                 return
             if (event := parse_event(line)) is not None:
                 yield event, offset
+
+
+def targets_of(home: Home, job_id: str) -> list[TargetRef]:
+    """Return the targets that a job's attempts went to, the last one first, each once.
+
+    One whose document or history is gone, or says nothing of it, has none.
+    """
+    found: list[TargetRef] = []
+    with contextlib.suppress(OSError, InputMissing, KeyError, TypeError):
+        found.append(TargetRef(**read_job_document(home, job_id)["place"]))
+    with contextlib.suppress(OSError):
+        for event, _ in read_events(home.job(job_id).events):
+            with contextlib.suppress(KeyError, TypeError):
+                found.append(TargetRef(**event["place"]))
+    last_first: list[TargetRef] = []
+    for target in reversed(found):
+        if target not in last_first:
+            last_first.append(target)
+    return last_first
 
 
 def parse_event(line: bytes) -> dict[str, Any] | None:
