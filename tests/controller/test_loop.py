@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from tests.controller.bench import FAR, MEMORY, Bench
 from tests.controller.memory_backend import MemoryBackend
 from tests.support.waiting import patience, until
 from workbench.controller.client.requests import ask
+from workbench.controller.targets.on_demand import note_machine
 from workbench.errors import (
     BackendUnreachable,
     CannotWrite,
@@ -268,12 +269,34 @@ def test_a_backend_that_a_deleted_job_was_moved_from_and_that_is_gone_does_not_k
         raise BackendUnreachable("the host is down")
 
     far.on_remove = is_gone
-    monkeypatch.setattr("workbench.controller.loop.job_state.FORMER_TRIES", 2)
+    monkeypatch.setattr("workbench.controller.loop.job_state.LEAVING_TRIES", 2)
     bench.ask(job_id, "delete")
     bench.says(job_id, "is being deleted; far cannot be reached: the host is down")
     until(lambda: not bench.home.job(job_id).path.exists(), bench.log)
 
-    assert f"{job_id}: what it left at far, where it was before, stays there (fabric gc)" in bench.log()
+    assert f"{job_id}: what it left at far stays there, fabric gc removes it: " in bench.log()
+
+
+def test_a_job_is_deleted_though_its_machine_is_off_which_starts_for_jobs_alone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    demand = {"start": "false", "stop": "true", "idle_minutes": 1}
+    cloud = replace(FAR, backend="cloud", options={"on_demand": demand})
+    job_id = bench.submit(target=cloud)
+    bench.runs(job_id)
+    bench.backend.exit(job_id, code=1)
+    bench.ends(job_id)
+    bench.stop()
+    note_machine(bench.home, cloud, is_up=False)
+    bench.backend.open_failure = BackendUnreachable("the host is down")
+    monkeypatch.setattr("workbench.controller.loop.job_state.LEAVING_TRIES", 2)
+    bench.start()
+
+    bench.ask(job_id, "delete")
+    until(lambda: not bench.home.job(job_id).path.exists(), bench.log)
+
+    assert f"{job_id}: what it left at cloud stays there, fabric gc removes it: " in bench.log()
+    assert bench.backend.removed == []
 
 
 def test_a_failure_is_restarted_as_often_as_asked_for_with_a_pause_that_grows(bench: Bench) -> None:

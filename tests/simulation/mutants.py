@@ -135,6 +135,14 @@ MUTANTS: Final = (
         faults="queue,people",
     ),
     Mutant(
+        "undeleted-while-off",
+        "workbench/controller/loop/job_state.py",
+        "return (is_former or is_off) and",
+        "return is_former and",
+        "a job is deleted only once somebody starts the machine that it was at",
+        faults="queue,people,demand",
+    ),
+    Mutant(
         "begins-early",
         "workbench/controller/loop/queue.py",
         "    return 0 if begin is None else begin - now\n",

@@ -52,6 +52,7 @@ class People:
         """Jobs that somebody has asked to go on."""
         self._moved: list[JobId] = []
         """Jobs that went on at another target, and are deleted when all have ended."""
+        self._delete_at: float | None = None
         self.refused: set[JobId] = set()
         """Jobs of which their command said that they were not submitted."""
         self.is_over = False
@@ -275,7 +276,11 @@ class People:
         self.is_over = not left and not self._has_requests() and not self.search.left()
         if self.is_over and self._moved:
             self.is_over = False
-            self.ask(self._moved.pop(), "delete")
+            if self._delete_at is None:
+                pause_seconds = world.chance.choose("when moved jobs are deleted", (0.0, 400.0))
+                self._delete_at = world.scheduler.now + pause_seconds
+            if world.scheduler.now >= self._delete_at:
+                self.ask(self._moved.pop(), "delete")
         if self.is_over:
             # A controller may still find a job whose command was killed once its history was written.
             world.scheduler.after(10.0, lambda: self._wait(until))

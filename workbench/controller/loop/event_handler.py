@@ -360,13 +360,19 @@ class EventHandler:
             self._context.log.say(f"{tracked.row.id}: {event.operation}: {trouble.reason.text}")
         if event.operation is Operation.REMOVE and self._has_nothing_there(tracked, trouble):
             tracked.removed_all()
-        elif event.operation is Operation.REMOVE and tracked.leaves_files_behind:
-            text = f"what it left at {tracked.to_remove_at[0].backend}, where it was before, stays there (fabric gc)"
+        elif event.operation is Operation.REMOVE and self._leaves_files_behind(tracked, trouble):
+            text = f"what it left at {tracked.to_remove_at[0].backend} stays there, fabric gc removes it"
             self._context.log.say(f"{tracked.row.id}: {text}: {trouble.reason.text}")
             tracked.removed_all()
         else:
             tracked.call_failed(trouble, self._context.now())
         return {tracked.row.id}
+
+    def _leaves_files_behind(self, tracked: TrackedJob, trouble: BackendTrouble) -> bool:
+        if tracked.row.state not in TERMINAL or not tracked.to_remove_at:
+            return False
+        is_off = trouble.kind == "unreachable" and self._context.worker(tracked.to_remove_at[0]).is_off
+        return tracked.leaves_files_behind(is_off=is_off)
 
     def _has_nothing_there(self, tracked: TrackedJob, trouble: BackendTrouble) -> bool:
         """Say whether a job that cannot be removed from its backend has nothing there."""

@@ -35,8 +35,8 @@ from workbench.values import dataclass
 EXHAUSTED_TRIES: Final = 5
 """How often a call is tried again that the controller has too little memory or too few descriptors for."""
 
-FORMER_TRIES: Final = 5
-"""So often it is tried to remove what a deleted job left where it was before."""
+LEAVING_TRIES: Final = 5
+"""So often it is tried to remove what a deleted job left where it was before, or where nobody starts the machine."""
 
 REFUSED_TRIES: Final = 5
 """How often a launch ahead of its turn is tried again that is refused after one without an answer."""
@@ -581,11 +581,13 @@ class TrackedJob:
         if stopped is not None:
             self.stop_sent = stopped
 
-    @property
-    def leaves_files_behind(self) -> bool:
-        """Whether a target where a deleted job was before fails so often that what the job left there stays."""
+    def leaves_files_behind(self, *, is_off: bool) -> bool:
+        """Say whether what a deleted job left at a target stays there, as that failed too often to be removed.
+
+        Its own target is waited for, unless its machine starts on demand and is off (``is_off``).
+        """
         is_former = bool(self.to_remove_at) and self.to_remove_at[0] != self.row.target
-        return is_former and self.tries + 1 >= FORMER_TRIES
+        return (is_former or is_off) and self.tries + 1 >= LEAVING_TRIES
 
     def probed_previous(self, shown: Iterable[LearnerStatus], now: float) -> None:
         """Take over the answer to a probe of the previous attempt."""
