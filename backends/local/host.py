@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, ClassVar
 from backends.contract.errors import translated
 from backends.contract.host import Chunk, Completed, EarlyBytes, Host, HostIdentity, Lock, skip
 from workbench.learner.host import trees
-from workbench.learner.host.fork_server import AgentForks
+from workbench.learner.host.agent_forks import AgentForks
 from workbench.learner.host.operations import HostOperations
 from workbench.learner.platform import files, leases
 from workbench.learner.platform import run as host_processes

@@ -15,7 +15,7 @@ from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.process.runner import ProcessRunner
 from tests.support.kept_agents import lend_agents
 from tests.support.waiting import until
-from workbench.learner.host import fork_server
+from workbench.learner.host import agent_forks
 from workbench.learner.host.fork_server import NAME
 from workbench.learner.host.learners import markers
 from workbench.learner.platform import process_table, system
@@ -110,7 +110,7 @@ def test_agents_go_on_when_the_process_that_forked_them_is_killed_and_others_are
 def test_what_forks_ends_where_nothing_is_started_for_a_while(
     launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fork_server, "IDLE_SECONDS", 1.0)
+    monkeypatch.setattr(agent_forks, "IDLE_SECONDS", 1.0)
     launch("true")
     launch("true")
     until(servers, "a process that forks agents")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from tests.learner.agent import Learner
 from tests.support.waiting import until
-from workbench.learner.host.fork_server import ForkServer
+from workbench.learner.host.agent_forks import ForkServer
 
 NOTING = """\
 import os, sys
@@ -25,9 +28,22 @@ sys.exit(main(sys.argv[1:]))
 """An agent that notes which process imports what."""
 
 
-def test_a_forked_agent_of_a_job_that_prints_imports_nothing(
-    learner: Callable[..., Learner], tmp_path: Path
-) -> None:
+CALLED_IN_EACH_FORK = {b"threading", b"random", b"logging", b"concurrent.futures.thread"}
+"""Modules of Python that have it call them in each process that is forked."""
+
+
+@dataclass
+class Forked:
+    """An agent that was forked, has ended, and what it and others have imported."""
+
+    agent: int
+    learner: Learner
+    imported: Mapping[bytes, Set[bytes]]
+    """By process."""
+
+
+@pytest.fixture
+def forked(learner: Callable[..., Learner], tmp_path: Path) -> Forked:
     one = learner("for i in 1 2 3; do echo step $i loss 0.$i; done; exit 3", metrics={"type": "auto"})
     folder = one.argv()[-3].rpartition("/")[0]
     noted = tmp_path / "imports"
@@ -39,12 +55,26 @@ def test_a_forked_agent_of_a_job_that_prints_imports_nothing(
 
         agent = server.start(argv, environment, str(one.folder / "agent.log"), [])
         until(lambda: one.state().get("phase") == "exited", one.log)
+    imported: dict[bytes, set[bytes]] = {}
+    for line in noted.read_bytes().splitlines():
+        process, name = line.split()
+        imported.setdefault(process, set()).add(name)
+    return Forked(agent, one, imported)
 
-    assert agent == one.state()["pid"]
-    assert one.state()["exit_code"] == 3
-    assert one.records("metrics")
-    imported = [line.split() for line in noted.read_text().splitlines()]
-    processes = {process for process, _ in imported}
-    assert len(processes) == 1, [
-        line for line in imported if int(line[0]) in (agent, one.state()["scribe_pid"])
+
+def test_a_forked_agent_of_a_job_that_prints_imports_nothing(forked: Forked) -> None:
+    state = forked.learner.state()
+    assert forked.agent == state["pid"]
+    assert state["exit_code"] == 3
+    assert forked.learner.records("metrics")
+    assert len(forked.imported) == 1, [
+        names
+        for process, names in forked.imported.items()
+        if int(process) in (forked.agent, state["scribe_pid"])
     ]
+
+
+def test_what_forks_agents_has_imported_nothing_that_is_called_in_each_of_them(forked: Forked) -> None:
+    (names,) = forked.imported.values()
+    assert b"workbench.learner.guard.guard" in names
+    assert not names & CALLED_IN_EACH_FORK

@@ -32,7 +32,7 @@ from tests.support.naps import NAP
 from tests.support.pipe_host import PipeHost
 from tests.support.waiting import until
 from workbench.errors import BackendUnreachable
-from workbench.learner.host import fork_server
+from workbench.learner.host import agent_forks, fork_server
 from workbench.learner.host.learners import markers
 from workbench.learner.host.machine import secret_folder
 from workbench.learner.host.operations import HostOperations
@@ -1682,7 +1682,7 @@ def test_attempts_start_once_though_the_process_that_forks_does_not_answer(
 
 
 def test_a_marker_without_room_is_an_agent_of_its_own(home: WaitingHome, busy: leases.Lease) -> None:
-    server = fork_server.ForkServer(str(home.folder / "log"), ["python3", "agent"])
+    server = agent_forks.ForkServer(str(home.folder / "log"), ["python3", "agent"])
     environment = {"FABRIC_GUARD": "x" * 400}
 
     assert server.start(["python3", "agent", "guard", "/folder"], environment, "/log", [3]) == 0

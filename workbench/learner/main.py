@@ -55,16 +55,16 @@ def main(arguments: list[str]) -> int:
         return wait(*arguments[1:])
     if len(arguments) == 3 and arguments[0] == "fork-server":
         # Imported once, for all agents that are forked: what most learners need.
-        import ctypes  # noqa: F401
-
         from workbench.learner.collectors import load
         from workbench.learner.guard import guard as _guard  # noqa: F401
         from workbench.learner.host.fork_server import serve as fork
+        from workbench.learner.platform import system
         from workbench.learner.queue import gpu_use as _gpu_use  # noqa: F401
         from workbench.learner.scribe import usage  # noqa: F401
         from workbench.learner.stores import config as _config  # noqa: F401
 
         load("auto", {})
+        system.libc()
         return fork(int(arguments[1]), float(arguments[2]), guard)
     if arguments[:1] == ["pod"]:
         from workbench.learner.pod.main import main as pod

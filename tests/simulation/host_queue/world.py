@@ -31,7 +31,7 @@ from tests.simulation.shrink import Result
 from tests.simulation.tasks import RunsInCircles, Scheduler, SimulatedConcurrency, Task
 from workbench.learner.gpu.types import Gpus
 from workbench.learner.host import machine
-from workbench.learner.host.fork_server import ForkServer
+from workbench.learner.host.agent_forks import ForkServer
 from workbench.learner.platform import descriptors, leases, owned_files, run, system
 from workbench.learner.platform.inotify import Inotify
 from workbench.learner.queue import channel, line, policy, preemption

@@ -11,7 +11,7 @@ import time
 from typing import Any, BinaryIO, Callable, Dict, List, Optional, Tuple, Union
 
 from workbench.learner.host import journals
-from workbench.learner.host.fork_server import AgentForks
+from workbench.learner.host.agent_forks import AgentForks
 from workbench.learner.host.operations import HostOperations, guarded
 from workbench.learner.platform import files, frames, leases
 from workbench.learner.platform import run as host_processes

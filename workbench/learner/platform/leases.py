@@ -12,7 +12,6 @@ import errno
 import fcntl
 import hashlib
 import os
-import random
 import re
 import stat
 import time
@@ -90,9 +89,7 @@ def take(names: Sequence[str], folder: str, text: str) -> Optional[Lease]:
             lease = _lock_all(opened, sorted(set(names)), text)
             if lease is not None or mutex is not None:
                 return lease
-            time.sleep(
-                random.uniform(_RETRY_SECONDS, 10 * _RETRY_SECONDS)
-            )  # no secret: it parts two who collide
+            time.sleep(_RETRY_SECONDS * (1 + 9 * os.urandom(1)[0] / 255))  # it parts two who collide
         return None
     finally:
         os.close(opened.descriptor)

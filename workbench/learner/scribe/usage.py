@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import _thread  # threading has Python call it in every process that an agent forks
 import contextlib
 import json
 import os
-import threading
 import time
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -398,14 +398,15 @@ class Sampler:
         self._meter = Meter(getattr(tree, "disk_bytes", None), is_network_own=is_network_own)
         self._clocks = CpuClocks()
         self._ready: list[dict[str, Any]] = []
-        self._listing = threading.Lock()
+        self._listing = _thread.allocate_lock()
         self._fault = ""
         self._ended = False
         self.pipe, self._ready_pipe = os.pipe()
         os.set_blocking(self.pipe, False)
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._open, self._running = _thread.allocate_lock(), _thread.allocate_lock()
+        self._open.acquire()
+        self._running.acquire()
+        _thread.start_new_thread(self._run, ())
 
     def end(self) -> None:
         """Sample no more: the learner has ended, and the list of its processes goes."""
@@ -425,12 +426,18 @@ class Sampler:
 
     def close(self) -> None:
         """End its thread, and give the descriptors back."""
-        self._closed.set()
-        self._thread.join()
+        self._open.release()
+        self._running.acquire()
         os.close(self.pipe)
         os.close(self._ready_pipe)
 
     def _run(self) -> None:
+        try:
+            self._sample_again_and_again()
+        finally:
+            self._running.release()
+
+    def _sample_again_and_again(self) -> None:
         found = self._measure()  # what CPU is used lies between two samples: the first one is no record
         self._meter.repeat_limits()
         if found is not None and found["kind"] == "note" and not self._hand_over(found):
@@ -439,7 +446,7 @@ class Sampler:
         pause_seconds = self._every_seconds
         while True:
             due = max(due + pause_seconds, time.monotonic())
-            if self._closed.wait(max(0.0, due - time.monotonic())):
+            if self._open.acquire(timeout=max(0.0, due - time.monotonic())):
                 return
             if self._slots or self._clocks.have_moved():
                 pause_seconds = self._every_seconds

@@ -10,8 +10,8 @@ import os
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from workbench.learner.host import machine
+from workbench.learner.host.agent_forks import ForkServer, own_program
 from workbench.learner.host.cpu_affinity import CpuChooser
-from workbench.learner.host.fork_server import ForkServer, own_program
 from workbench.learner.host.learners import markers, read_object
 from workbench.learner.journal.state import LOCK_VARIABLE
 from workbench.learner.platform import leases, run, system

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
 
-from workbench.learner.host.fork_server import own_program
+from workbench.learner.host.agent_forks import own_program
 from workbench.learner.host.machine import inventory
 from workbench.learner.platform import descriptors, leases, run, system
 from workbench.learner.platform.errors import Failure, of_os_error

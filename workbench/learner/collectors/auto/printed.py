@@ -561,7 +561,8 @@ class _PrintedStream(LineStream):
             *USUAL_WORDS,
             *(name.rpartition("/")[2].encode("utf-8", "replace") for name in expected),
         )
-        self._known: Pattern[bytes] = _any_of(self._usual)
+        self._known: Optional[Pattern[bytes]] = None
+        """Finds marks and usual words, once a line is searched for them."""
 
     def pass_over(self, end_offset: int, time_us: int) -> bool:
         """Pass over the bytes up to an offset where nothing would be searched for in them; return whether it did."""
@@ -614,9 +615,14 @@ class _PrintedStream(LineStream):
 
     def line(self, text: bytes, begin: int, time_us: int) -> None:
         """Take one line."""
-        if self._rests and self._known.search(text) is None and not self._is_row(text):
+        if self._rests and not self._is_known(text) and not self._is_row(text):
             return
         self._read(text, begin, time_us)
+
+    def _is_known(self, text: bytes) -> bool:
+        if self._known is None:
+            self._known = _any_of((*self._marks, *self._usual))
+        return self._known.search(text) is not None
 
     def _is_row(self, text: bytes) -> bool:
         return self._shapes.has_columns and self._shapes.is_row(_decoded(text))
@@ -630,7 +636,7 @@ class _PrintedStream(LineStream):
         if self._shapes.series > self._series:
             self._series = self._shapes.series
             self._marks = self._shapes.marks()
-            self._known = _any_of((*self._marks, *self._usual))
+            self._known = None
             self._looks.add(LOOKS)
             self._usual_looks.add(USUAL_LOOKS)
             self._rests = False
