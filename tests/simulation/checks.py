@@ -351,7 +351,7 @@ class Checks:
         for one in learners:
             is_stopped = one.stopped in ("halt", "kill") and one.asked_by.startswith(BY)
             is_seen = one.phase is LearnerPhase.EXITED and not one.is_hidden
-            is_asked_by_others = len(learners) > 1 or self._world.people.was_stopped(job_id)
+            is_asked_by_others = one.spec.learners > 1 or self._world.people.was_stopped(job_id)
             if is_stopped and is_seen and not (is_by_rule or is_asked_by_others):
                 raise Violation(f"{one.name} was stopped by its rule, and its job is {state}: {reason}")
 

@@ -89,20 +89,12 @@ class MemberTarget(SimulatedTarget):
     # Its queue
 
     def entries_of_waiter(self) -> Iterator[QueueEntry]:
-        """Yield the entries of those that its waiter has, and whose gates are open."""
-        for learners in self._handed_over().values():
-            first = learners[0]
-            gates = self.gates.get(first.ref.job_id, NO_GATES)
-            is_open = self.seconds_left(first.ref.job_id, gates) <= 0 and all(map(self._lets_go, gates.after))
-            if first.spec.gpus and is_open:
-                yield self._entry(first.ref, first.spec, first.spec.gpus * len(learners))
-
-    def _handed_over(self) -> dict[tuple[str, str, int], list[Learner]]:
-        waiting: dict[tuple[str, str, int], list[Learner]] = {}
-        for one in self.learners.values():
-            if one.waits_for_slots and one.is_handed_over:
-                waiting.setdefault((one.ref.home, one.ref.job_id, one.ref.attempt), []).append(one)
-        return waiting
+        """Yield the entries of those that its waiter has, and that nothing holds back but GPUs."""
+        waiting = self._handed_over()
+        for key in self._may_go_on(waiting):
+            first, *others = waiting[key]
+            if first.spec.gpus:
+                yield self._entry(first.ref, first.spec, first.spec.gpus * (1 + len(others)))
 
     def _entry(self, ref: LearnerRef | AttemptRef, spec: JobSpec, gpus: int) -> QueueEntry:
         since_us = self._since_us.get((ref.home, ref.job_id, ref.attempt), self.now_us())

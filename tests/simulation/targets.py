@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -406,26 +406,41 @@ class SimulatedTarget:
             self.tell()
 
     def _admit_handed_over(self) -> None:
-        waiting: dict[tuple[str, int], list[Learner]] = {}
-        for one in self.learners.values():
-            if one.waits_for_slots and one.is_handed_over:
-                waiting.setdefault((one.ref.job_id, one.ref.attempt), []).append(one)
-        counts = self._under_way(
-            [self.gates.get(job_id, NO_GATES).limit for job_id, _ in waiting], set(waiting)
-        )
-        for (job_id, _), learners in waiting.items():
-            gates = self.gates.get(job_id, NO_GATES)
-            if not self._are_open(job_id, gates):
-                continue
-            if gates.limit is not None:
-                counts[gates.limit.sweep] += 1
-                if counts[gates.limit.sweep] > gates.limit.at_most:
-                    continue
+        waiting = self._handed_over()
+        for key in self._may_go_on(waiting):
+            learners = waiting[key]
             is_room = sum(one.spec.gpus for one in learners) <= self.free() and self._has_cpus(learners)
             if is_room and self._is_turn_of(learners):
                 for one in learners:
                     self._begin(one)
                 self.tell()
+        for job_id, _ in waiting:
+            left = self.seconds_left(job_id, self.gates.get(job_id, NO_GATES))
+            if left > 0:
+                self.scheduler.after(left, self.admit)
+
+    def _handed_over(self) -> dict[tuple[str, int], list[Learner]]:
+        """Return the learners that the waiter has, by job and attempt, in the order in which it got them."""
+        waiting: dict[tuple[str, int], list[Learner]] = {}
+        for one in self.learners.values():
+            if one.waits_for_slots and one.is_handed_over:
+                waiting.setdefault((one.ref.job_id, one.ref.attempt), []).append(one)
+        return waiting
+
+    def _may_go_on(self, waiting: Mapping[tuple[str, int], Sequence[Learner]]) -> list[tuple[str, int]]:
+        """List the attempts that no gate holds back, nor the limit of their sweep: GPUs are all that they wait for."""
+        gates_of = {key: self.gates.get(key[0], NO_GATES) for key in waiting}
+        counts = self._under_way([gates.limit for gates in gates_of.values()], set(waiting))
+        found = []
+        for key, gates in gates_of.items():
+            if self.seconds_left(key[0], gates) > 0 or not all(self._lets_go(one) for one in gates.after):
+                continue
+            if gates.limit is not None:
+                counts[gates.limit.sweep] += 1
+                if counts[gates.limit.sweep] > gates.limit.at_most:
+                    continue
+            found.append(key)
+        return found
 
     def _is_turn_of(self, learners: Sequence[Learner]) -> bool:
         """Say whether nobody comes before an attempt that waits there."""
@@ -457,13 +472,6 @@ class SimulatedTarget:
         running = (one for one in self.learners.values() if not (one.is_over or one.waits_for_slots))
         held = sum(one.spec.cpus or 0.0 for one in running if not one.is_cut_off)
         return not wanted or not held or held + wanted <= self.cpus
-
-    def _are_open(self, job_id: str, gates: HostGates) -> bool:
-        left = self.seconds_left(job_id, gates)
-        if left > 0:
-            self.scheduler.after(left, self.admit)
-            return False
-        return all(self._lets_go(one) for one in gates.after)
 
     def seconds_left(self, job_id: str, gates: HostGates) -> float:
         """Return how long a job waits for its time of day."""
