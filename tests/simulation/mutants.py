@@ -137,7 +137,7 @@ MUTANTS: Final = (
     Mutant(
         "undeleted-while-off",
         "workbench/controller/loop/job_state.py",
-        "return (is_former or is_off) and",
+        "return (is_former or is_on_demand) and",
         "return is_former and",
         "a job is deleted only once somebody starts the machine that it was at",
         faults="queue,people,demand",

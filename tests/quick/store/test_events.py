@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,11 @@ from workbench.errors import CannotWrite, NoSpaceLeft
 from workbench.job import Intent, Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
-from workbench.store.history.journal import append_event, read_events
+from workbench.store.db.rows import TargetRef
+from workbench.store.history.journal import append_event, read_events, targets_of
 from workbench.store.queries.jobs import job, list_jobs, transitions
 from workbench.store.queries.requests import add_request, pending_requests, settle_request
-from workbench.store.updates.jobs import add_note, insert_job, set_intent, step
+from workbench.store.updates.jobs import add_note, insert_job, new_attempt, set_intent, step
 from workbench.store.updates.rebuild import reconcile
 
 
@@ -142,6 +144,32 @@ def test_garbage_and_later_kinds_of_events_do_no_harm(store: Store) -> None:
     found = job(store, row.id)
     assert found is not None
     assert found.state is State.PENDING
+
+
+FAR = TargetRef("far", "ssh", "process", "ssh://far")
+
+
+def test_a_history_names_the_targets_that_a_job_went_to_the_last_one_first(store: Store) -> None:
+    row = add_job(store)
+    for target in (FAR, row.target, FAR):
+        new_attempt(store, row.id, Reason("resumed"), target=target)
+    new_attempt(store, row.id, Reason("restarted"))
+
+    assert targets_of(store.home, row.id) == [FAR, row.target]
+
+
+@pytest.mark.parametrize(
+    "place", [None, [], {"address": "of a later version"}, {**asdict(FAR), "options": []}]
+)
+def test_targets_that_cannot_be_read_are_left_out(store: Store, place: object) -> None:
+    row = add_job(store)
+    append_event(store.home, row.id, {"do": "attempt", "attempt": 2, "place": place})
+
+    assert targets_of(store.home, row.id) == [row.target]
+    store.home.job(row.id).job_file.write_text('{"format": 99}')
+    assert targets_of(store.home, row.id) == []
+    store.home.job(row.id).events.unlink()
+    assert targets_of(store.home, row.id) == []
 
 
 def test_rows_that_a_power_failure_undid_come_back(store: Store) -> None:

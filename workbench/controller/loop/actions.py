@@ -326,17 +326,19 @@ class ActionExecutor:
             self.probe(tracked, before)
 
     def _remove(self, tracked: TrackedJob) -> None:
-        tracked.call(Operation.REMOVE)
-        last = tracked.attempt
+        last, now_at = tracked.attempt, tracked.row.target
+        if not tracked.to_remove_at:
+            former = [one for one in targets_of(self._context.home, last.job_id) if one != now_at]
+            tracked.to_remove_at = [now_at, *former]
+        target = tracked.to_remove_at[0]
+        # What was adopted carries another home's uuid, and that alone.
+        home = last.home if target == now_at else target.home(self._context.uuid)
         numbers = [*range(1, last.attempt + 1)]
         if tracked.restarts_at_host() is not None:
             numbers.insert(0, last.attempt + 1)  # it may be there though its record is gone
-        attempts = [AttemptRef(last.home, last.job_id, number, last.learners) for number in numbers]
-        if not tracked.to_remove_at:
-            now_at = tracked.row.target
-            former = [one for one in targets_of(self._context.home, last.job_id) if one != now_at]
-            tracked.to_remove_at = [now_at, *former]
-        self._context.worker(tracked.to_remove_at[0]).remove(attempts, deleted=True)
+        attempts = [AttemptRef(home, last.job_id, number, last.learners) for number in numbers]
+        tracked.call(Operation.REMOVE, attempts[-1])
+        self._context.worker(target).remove(attempts, deleted=True)
 
     def _purge(self, tracked: TrackedJob) -> None:
         context = self._context

@@ -361,8 +361,10 @@ class EventHandler:
         if event.operation is Operation.REMOVE and self._has_nothing_there(tracked, trouble):
             tracked.removed_all()
         elif event.operation is Operation.REMOVE and self._leaves_files_behind(tracked, trouble):
-            text = f"what it left at {tracked.to_remove_at[0].backend} stays there, fabric gc removes it"
-            self._context.log.say(f"{tracked.row.id}: {text}: {trouble.reason.text}")
+            target = tracked.to_remove_at[0]
+            left = f"what it left at {target.backend} stays there"
+            left += ", and fabric gc lists it" if target.type == "ssh" else ""
+            self._context.log.say(f"{tracked.row.id}: {left}: {trouble.reason.text}")
             tracked.removed_all()
         else:
             tracked.call_failed(trouble, self._context.now())
@@ -371,8 +373,12 @@ class EventHandler:
     def _leaves_files_behind(self, tracked: TrackedJob, trouble: BackendTrouble) -> bool:
         if tracked.row.state not in TERMINAL or not tracked.to_remove_at:
             return False
-        is_off = trouble.kind == "unreachable" and self._context.worker(tracked.to_remove_at[0]).is_off
-        return tracked.leaves_files_behind(is_off=is_off)
+        if trouble.reason.text.startswith(NEEDS_LOGIN):
+            return False  # a person can help, and is asked to
+        is_on_demand = trouble.kind == "unreachable" and bool(
+            tracked.to_remove_at[0].options.get("on_demand")
+        )
+        return tracked.leaves_files_behind(self._context.now(), is_on_demand=is_on_demand)
 
     def _has_nothing_there(self, tracked: TrackedJob, trouble: BackendTrouble) -> bool:
         """Say whether a job that cannot be removed from its backend has nothing there."""

@@ -35,8 +35,10 @@ from workbench.values import dataclass
 EXHAUSTED_TRIES: Final = 5
 """How often a call is tried again that the controller has too little memory or too few descriptors for."""
 
+LEAVING_SECONDS: Final = 300.0
 LEAVING_TRIES: Final = 5
-"""So often it is tried to remove what a deleted job left where it was before, or where nobody starts the machine."""
+"""For so long, and so often, it is tried to remove what a deleted job left where it was before, or where nobody starts
+the machine. A laptop that wakes up has had the time, and not the tries."""
 
 REFUSED_TRIES: Final = 5
 """How often a launch ahead of its turn is tried again that is refused after one without an answer."""
@@ -100,6 +102,7 @@ class TrackedJob:
     cleaned: bool = False
     to_remove_at: list[TargetRef] = field(default_factory=list)
     """Where a deleted job may have left something yet, its own target first; empty until that was looked up."""
+    remove_failing_since: float | None = None
     removed: bool = False
     unreachable: str = ""
     unreachable_since: float | None = None
@@ -581,13 +584,16 @@ class TrackedJob:
         if stopped is not None:
             self.stop_sent = stopped
 
-    def leaves_files_behind(self, *, is_off: bool) -> bool:
-        """Say whether what a deleted job left at a target stays there, as that failed too often to be removed.
+    def leaves_files_behind(self, now: float, *, is_on_demand: bool) -> bool:
+        """Say whether what a deleted job left at a target stays there, as that failed too long to be removed.
 
-        Its own target is waited for, unless its machine starts on demand and is off (``is_off``).
+        Its own target is waited for, unless its machine starts on demand (``is_on_demand``): nobody starts it for that.
         """
+        if self.remove_failing_since is None:
+            self.remove_failing_since = now
         is_former = bool(self.to_remove_at) and self.to_remove_at[0] != self.row.target
-        return (is_former or is_off) and self.tries + 1 >= LEAVING_TRIES
+        is_long = now >= self.remove_failing_since + LEAVING_SECONDS and self.tries + 1 >= LEAVING_TRIES
+        return (is_former or is_on_demand) and is_long
 
     def probed_previous(self, shown: Iterable[LearnerStatus], now: float) -> None:
         """Take over the answer to a probe of the previous attempt."""
@@ -600,9 +606,11 @@ class TrackedJob:
     def removed_all(self) -> None:
         """Note that the backend has nothing left of the job, or of this attempt while the job is open."""
         self._call_succeeded()
+        self.remove_failing_since = None
         if self.row.state in TERMINAL:
+            # Without any it is the answer to what was to be cleaned up before the end.
+            self.removed = len(self.to_remove_at) == 1
             del self.to_remove_at[:1]
-            self.removed = not self.to_remove_at
         else:
             self.cleaned = True
 

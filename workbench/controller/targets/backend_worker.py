@@ -271,11 +271,6 @@ class BackendWorker:
 
         self._looking.submit(Call(run, lambda: None, REMOVE_SECONDS))
 
-    @property
-    def is_off(self) -> bool:
-        """Whether the machine starts on demand, and is not known to be up."""
-        return self._on_demand is not None and not self._on_demand.is_up
-
     def tend(self, *, busy: bool) -> float | None:
         """Stop a machine that starts on demand and idles; return when that is due, None where it never is."""
         if self._on_demand is None:

@@ -114,11 +114,6 @@ class OnDemand:
                 return BackendUnreachable(self._failure, hint=f"try it by hand: {demand.start}")
         return BackendUnreachable(f"its start command has run; {why.message}", hint=why.hint)
 
-    @property
-    def is_up(self) -> bool:
-        """Whether it has answered, or was started, and has not been stopped since."""
-        return self._is_up
-
     def claim(self) -> None:
         """Note that a job needs the machine now: it is not stopped before it has idled again.
 

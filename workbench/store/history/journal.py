@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from workbench.clock import now_us
-from workbench.errors import InputMissing
+from workbench.errors import FabricError
 from workbench.learner.texts import clean_json
 from workbench.paths import Home, make_private_folder
 from workbench.store.db.database import Store
@@ -105,13 +105,16 @@ def targets_of(home: Home, job_id: str) -> list[TargetRef]:
 
     One whose document or history is gone, or says nothing of it, has none.
     """
-    found: list[TargetRef] = []
-    with contextlib.suppress(OSError, InputMissing, KeyError, TypeError):
-        found.append(TargetRef(**read_job_document(home, job_id)["place"]))
+    documents: list[Any] = []
+    with contextlib.suppress(OSError, FabricError, KeyError):
+        documents.append(read_job_document(home, job_id)["place"])
     with contextlib.suppress(OSError):
-        for event, _ in read_events(home.job(job_id).events):
-            with contextlib.suppress(KeyError, TypeError):
-                found.append(TargetRef(**event["place"]))
+        documents += [event.get("place") for event, _ in read_events(home.job(job_id).events)]
+    found = []
+    for document in documents:
+        if isinstance(document, dict) and isinstance(document.get("options", {}), dict):
+            with contextlib.suppress(TypeError):  # another version's
+                found.append(TargetRef(**document))
     last_first: list[TargetRef] = []
     for target in reversed(found):
         if target not in last_first:
