@@ -270,7 +270,7 @@ def test_a_backend_that_a_deleted_job_was_moved_from_and_that_is_gone_does_not_k
 
     far.on_remove = is_gone
     monkeypatch.setattr("workbench.controller.loop.job_state.LEAVING_SECONDS", 0.5)
-    monkeypatch.setattr("workbench.controller.loop.job_state.LEAVING_TRIES", 2)
+    monkeypatch.setattr("workbench.controller.loop.job_state.LEAVING_TRIES", 1)
     bench.ask(job_id, "delete")
     bench.says(job_id, "is being deleted; far cannot be reached: the host is down")
     until(lambda: not bench.home.job(job_id).path.exists(), bench.log)
@@ -291,7 +291,7 @@ def test_a_job_is_deleted_though_its_machine_is_off_which_starts_for_jobs_alone(
     note_machine(bench.home, cloud, is_up=False)
     bench.backend.open_failure = BackendUnreachable("the host is down")
     monkeypatch.setattr("workbench.controller.loop.job_state.LEAVING_SECONDS", 0.5)
-    monkeypatch.setattr("workbench.controller.loop.job_state.LEAVING_TRIES", 2)
+    monkeypatch.setattr("workbench.controller.loop.job_state.LEAVING_TRIES", 1)
     bench.start()
 
     bench.ask(job_id, "delete")

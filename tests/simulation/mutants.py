@@ -129,7 +129,7 @@ MUTANTS: Final = (
     Mutant(
         "left-where-it-was",
         "workbench/controller/loop/actions.py",
-        "tracked.to_remove_at = [now_at, *former]",
+        "tracked.to_remove_at = [now_at, *(one for one in known if one != now_at)]",
         "tracked.to_remove_at = [now_at]",
         "a deleted job is not removed from targets where it was before",
         faults="queue,people",
@@ -137,8 +137,8 @@ MUTANTS: Final = (
     Mutant(
         "undeleted-while-off",
         "workbench/controller/loop/job_state.py",
-        "return (is_former or is_on_demand) and",
-        "return is_former and",
+        "return is_long and (is_off or target != self.row.target)",
+        "return is_long and target != self.row.target",
         "a job is deleted only once somebody starts the machine that it was at",
         faults="queue,people,demand",
     ),

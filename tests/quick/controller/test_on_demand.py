@@ -150,13 +150,21 @@ def test_one_that_is_silent_is_asked_more_and_more_seldom_and_given_up(
     assert machine.tended.tend(busy=False, in_use=str) is None
 
 
-def test_one_that_is_silent_once_after_a_night_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The laptop slept, and its network is not there yet."""
+@pytest.mark.parametrize(
+    ("idle_seconds", "asleep_seconds"),
+    [
+        pytest.param(7200.0, 0.0, id="is-asked-again-and-again"),
+        pytest.param(61.0, 2 * TAKEN_FOR_STOPPED_SECONDS, id="the-laptop-slept-and-has-no-network-yet"),
+    ],
+)
+def test_one_that_was_silent_and_answers_is_stopped(
+    monkeypatch: pytest.MonkeyPatch, idle_seconds: float, asleep_seconds: float
+) -> None:
     machine = _Machine(monkeypatch, is_up=True)
     machine.use = BackendUnreachable("cloud does not answer")
 
-    machine.idles(61.0)
-    machine.now += 2 * TAKEN_FOR_STOPPED_SECONDS
+    machine.idles(idle_seconds)
+    machine.now += asleep_seconds
     machine.idles(1.0)
     machine.use = ""
     machine.idles(900.0)
@@ -189,16 +197,6 @@ def test_one_that_is_silent_while_a_job_is_open_there_is_started_after_a_minute(
     machine.now = 160.0
     machine.tended.unanswered(why)
     assert machine.ran == ["start"]
-
-
-def test_one_that_was_silent_and_answers_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = _Machine(monkeypatch, is_up=True)
-    machine.use = BackendUnreachable("cloud does not answer")
-
-    machine.idles(7200.0)
-    machine.use = ""
-    machine.idles(900.0)
-    assert machine.ran == ["stop"]
 
 
 def test_one_that_is_used_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -328,8 +328,9 @@ class ActionExecutor:
     def _remove(self, tracked: TrackedJob) -> None:
         last, now_at = tracked.attempt, tracked.row.target
         if not tracked.to_remove_at:
-            former = [one for one in targets_of(self._context.home, last.job_id) if one != now_at]
-            tracked.to_remove_at = [now_at, *former]
+            # Only what was begun again may have been elsewhere; of others no history is read.
+            known = targets_of(self._context.home, last.job_id) if last.attempt > 1 else ()
+            tracked.to_remove_at = [now_at, *(one for one in known if one != now_at)]
         target = tracked.to_remove_at[0]
         # What was adopted carries another home's uuid, and that alone.
         home = last.home if target == now_at else target.home(self._context.uuid)

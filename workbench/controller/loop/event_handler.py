@@ -360,25 +360,17 @@ class EventHandler:
             self._context.log.say(f"{tracked.row.id}: {event.operation}: {trouble.reason.text}")
         if event.operation is Operation.REMOVE and self._has_nothing_there(tracked, trouble):
             tracked.removed_all()
-        elif event.operation is Operation.REMOVE and self._leaves_files_behind(tracked, trouble):
+        elif event.operation is Operation.REMOVE and tracked.leaves_files_behind(
+            trouble, self._context.now()
+        ):
             target = tracked.to_remove_at[0]
             left = f"what it left at {target.backend} stays there"
             left += ", and fabric gc lists it" if target.type == "ssh" else ""
-            self._context.log.say(f"{tracked.row.id}: {left}: {trouble.reason.text}")
+            self._context.log.say(f"{tracked.row.id}: {left}: {event.trouble.reason.text}")
             tracked.removed_all()
         else:
             tracked.call_failed(trouble, self._context.now())
         return {tracked.row.id}
-
-    def _leaves_files_behind(self, tracked: TrackedJob, trouble: BackendTrouble) -> bool:
-        if tracked.row.state not in TERMINAL or not tracked.to_remove_at:
-            return False
-        if trouble.reason.text.startswith(NEEDS_LOGIN):
-            return False  # a person can help, and is asked to
-        is_on_demand = trouble.kind == "unreachable" and bool(
-            tracked.to_remove_at[0].options.get("on_demand")
-        )
-        return tracked.leaves_files_behind(self._context.now(), is_on_demand=is_on_demand)
 
     def _has_nothing_there(self, tracked: TrackedJob, trouble: BackendTrouble) -> bool:
         """Say whether a job that cannot be removed from its backend has nothing there."""

@@ -11,7 +11,7 @@ from backends.contract.host import SHARE_NAMES, BackendOptions, is_set
 from backends.contract.host_group import member_options
 from runners.interface import AttemptRef, HostGates, HostRestarts, HostWait, LearnerRef, LearnerStatus
 from runners.registry import capabilities_of
-from workbench.controller.decide.errors import EXHAUSTED
+from workbench.controller.decide.errors import EXHAUSTED, NEEDS_LOGIN
 from workbench.controller.decide.log_policies import LogMatch
 from workbench.controller.decide.model import BackendTrouble, JobSnapshot, Operation, Preparing, StopSent
 from workbench.controller.decide.observations import absent, lost, merge, row_of, status_of
@@ -103,6 +103,7 @@ class TrackedJob:
     to_remove_at: list[TargetRef] = field(default_factory=list)
     """Where a deleted job may have left something yet, its own target first; empty until that was looked up."""
     remove_failing_since: float | None = None
+    """Since when each try to remove it from the first of these has failed."""
     removed: bool = False
     unreachable: str = ""
     unreachable_since: float | None = None
@@ -447,6 +448,8 @@ class TrackedJob:
     def call_failed(self, trouble: BackendTrouble, now: float) -> None:
         """Note that the call failed. A launch may fail for good; all else is tried again, ever later."""
         launching = self.operation is Operation.LAUNCH
+        if self.operation is Operation.REMOVE and self.remove_failing_since is None:
+            self.remove_failing_since = now
         wait, self.launching_wait = self.launching_wait if launching else None, None
         self.operation, self.preparing = Operation.NOTHING, None
         if trouble.reason.code == EXHAUSTED:
@@ -584,16 +587,19 @@ class TrackedJob:
         if stopped is not None:
             self.stop_sent = stopped
 
-    def leaves_files_behind(self, now: float, *, is_on_demand: bool) -> bool:
-        """Say whether what a deleted job left at a target stays there, as that failed too long to be removed.
+    def leaves_files_behind(self, trouble: BackendTrouble, now: float) -> bool:
+        """Say whether what a deleted job left at a target stays there, as it could not be removed for too long.
 
-        Its own target is waited for, unless its machine starts on demand (``is_on_demand``): nobody starts it for that.
+        The job's own target is waited for, unless its machine starts on demand: nobody starts it for that.
         """
-        if self.remove_failing_since is None:
-            self.remove_failing_since = now
-        is_former = bool(self.to_remove_at) and self.to_remove_at[0] != self.row.target
-        is_long = now >= self.remove_failing_since + LEAVING_SECONDS and self.tries + 1 >= LEAVING_TRIES
-        return (is_former or is_on_demand) and is_long
+        if not self.to_remove_at or self.remove_failing_since is None:
+            return False
+        if trouble.reason.text.startswith(NEEDS_LOGIN):
+            return False  # a person can help, and is asked to
+        target = self.to_remove_at[0]
+        is_off = trouble.kind == "unreachable" and bool(target.options.get("on_demand"))
+        is_long = now >= self.remove_failing_since + LEAVING_SECONDS and self.tries >= LEAVING_TRIES
+        return is_long and (is_off or target != self.row.target)
 
     def probed_previous(self, shown: Iterable[LearnerStatus], now: float) -> None:
         """Take over the answer to a probe of the previous attempt."""
@@ -607,12 +613,11 @@ class TrackedJob:
         """Note that the backend has nothing left of the job, or of this attempt while the job is open."""
         self._call_succeeded()
         self.remove_failing_since = None
-        if self.row.state in TERMINAL:
-            # Without any it is the answer to what was to be cleaned up before the end.
-            self.removed = len(self.to_remove_at) == 1
-            del self.to_remove_at[:1]
-        else:
+        if self.row.state not in TERMINAL:
             self.cleaned = True
+        elif self.to_remove_at:  # else it is the answer to what was to be cleaned up before the end
+            del self.to_remove_at[0]
+            self.removed = not self.to_remove_at
 
     def _call_succeeded(self) -> None:
         self.operation, self.preparing = Operation.NOTHING, None

@@ -164,7 +164,7 @@ class ForkServer:
             os.write(go, GO)
             self._used_at = system.elapsed_seconds()
         except (OSError, ValueError):
-            # Whatever it has forked is never told to begin; with it go the locks and leases that it was sent.
+            # Whatever it has forked never begins; with it go the locks and leases that it was sent.
             self.close()
             self._is_given_up = True
             if system.start_ticks(self._pid) == self._ticks:  # the pid may be somebody else's by now

@@ -50,7 +50,7 @@ MOST_DESCRIPTORS = 64
 """More do not come with one."""
 
 GO = b"g"
-"""What an agent is told by that it may begin."""
+"""Has an agent begin."""
 
 
 def serve(number: int, idle_seconds: float, guard: Callable[[str], int]) -> int:
