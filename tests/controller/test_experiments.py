@@ -43,6 +43,7 @@ from workbench.store.queries.experiments import (
     archived_experiments,
     events_of,
     experiment,
+    experiments,
     trials,
 )
 from workbench.store.queries.home_queue import waiting_jobs
@@ -1340,16 +1341,18 @@ def test_no_trial_begins_once_the_pause_of_its_search_is_written_down(
 ) -> None:
     """The controller had read that the search runs, and was about to begin a trial."""
     ground = Ground(real_bench.home)
-    experiment_id = search(ground, {**RANDOM, "max_trials": 1}, train(), wakes=False)
     paused: list[str] = []
 
     def pause_first(*_: object) -> None:
         if not paused:
             with Store.open(ground.home) as store:
-                record_event(store, experiment_id, {"do": "pause", "state": "PAUSED", "reason": ""})
-            paused.append(experiment_id)
+                (row,) = experiments(store)
+                record_event(store, row.id, {"do": "pause", "state": "PAUSED", "reason": ""})
+            paused.append(row.id)
 
+    # Before there is a search: the loop finds one also without being woken.
     monkeypatch.setattr("workbench.controller.loop.experiments.write_secrets", pause_first)
+    experiment_id = search(ground, {**RANDOM, "max_trials": 1}, train(), wakes=False)
     real_bench.wake()
     until(lambda: bool(paused), real_bench.log)
     real_bench.wake()
